@@ -30,6 +30,8 @@ std::string_view error_code_name(ErrorCode code) noexcept {
       return "communicator_poisoned";
     case ErrorCode::kWorkerFailed:
       return "worker_failed";
+    case ErrorCode::kWorkerLost:
+      return "worker_lost";
     case ErrorCode::kPoolLost:
       return "pool_lost";
     case ErrorCode::kUnavailable:

@@ -27,6 +27,7 @@ enum class ErrorCode : int {
   kCommunicatorPoisoned,  // an earlier failure ended this communicator
   kWorkerFailed,          // some worker failed inside a round
   kPoolLost,              // the pool that held the sequence is gone
+  kWorkerLost,            // a worker that held rows of the sequence, or was its home, is gone
   kUnavailable,           // nobody can do it at the moment
   kPermissionDenied,      // no token, or a wrong one
   kAlreadyExists,         // a thing of this name, id or place exists

@@ -10,6 +10,17 @@
 
 namespace tributary {
 
+Status check_epoch(const Sequence& sequence, std::uint32_t epoch) {
+  if (epoch == sequence.epoch) return {};
+  if (sequence.lost_since > 0 && epoch >= sequence.lost_since && epoch < sequence.epoch) {
+    return {ErrorCode::kWorkerLost,
+            fmt::format("sequence {}: rows of epoch {} were lost with a worker, now is {}",
+                        sequence.id, epoch, sequence.epoch)};
+  }
+  return {ErrorCode::kStaleEpoch, fmt::format("sequence {}: epoch {} is over, now is {}",
+                                              sequence.id, epoch, sequence.epoch)};
+}
+
 SequenceTable::SequenceTable(int leaf_tokens) : leaf_tokens_(leaf_tokens) {
   const auto tokens = static_cast<unsigned>(leaf_tokens);
   if (leaf_tokens < kPageTokens || !std::has_single_bit(tokens)) {
@@ -130,6 +141,7 @@ void SequenceTable::apply_op(const TruncateOp& op) {
   }
   s.length = op.length;
   s.epoch = op.epoch;
+  s.lost_since = 0;
   for (std::size_t i = 0; i < s.leaves.size(); ++i) {
     auto& pages = s.leaves[i].pages;
     pages.resize(std::min(pages.size(), leaf_pages(i, op.length)));
@@ -187,6 +199,7 @@ void SequenceTable::apply_op(const LoseOp& op) {
     fail(ErrorCode::kStaleEpoch, "loss of rows of sequence {} for epoch {}: it is at {}", op.id,
          op.epoch, s.epoch);
   }
+  if (op.epoch != s.epoch && s.lost_since == 0) s.lost_since = s.epoch;
   s.epoch = op.epoch;
   for (const std::int32_t leaf : op.leaves)
     s.leaves[static_cast<std::size_t>(leaf)] = {kNoWorker, {}};

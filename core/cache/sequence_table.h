@@ -8,6 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/error.h"
+
 namespace tributary {
 
 /// The sequencer's incarnation in the upper 32 bits, then a counter; never reused.
@@ -26,6 +28,9 @@ struct Leaf {
 struct Sequence {
   SequenceId id = 0;
   std::uint32_t epoch = 0;  // +1 on admission, on truncation, and where rows were lost
+  /// The epoch before the first loss of rows since the last truncation; 0: none was lost. Not sent
+  /// with an admission.
+  std::uint32_t lost_since = 0;
   std::int32_t home = 0;
   std::int64_t tag = 0;  // the caller's own name for it: the request's index in a replay
   std::int64_t prompt_tokens = 0;
@@ -34,6 +39,10 @@ struct Sequence {
   std::int64_t length = 0;          // committed rows
   std::vector<Leaf> leaves;         // all leaves up to the limit
 };
+
+/// Ok for the epoch that the sequence has. An earlier one is kWorkerLost where rows were lost
+/// since, and else, as any other, kStaleEpoch.
+[[nodiscard]] Status check_epoch(const Sequence& sequence, std::uint32_t epoch);
 
 // Operations on the table, in the order in which the sequencer decided them.
 
@@ -85,8 +94,8 @@ struct HomeOp {
   SequenceId id = 0;
   std::int32_t home = 0;
 };
-/// These leaves have no owner and no pages any more. The epoch is a new one where rows were lost,
-/// and else stays.
+/// These leaves, none perhaps, have no owner and no pages any more. The epoch is a new one where
+/// rows were lost, committed ones or an open step's, and else stays.
 struct LoseOp {
   SequenceId id = 0;
   std::uint32_t epoch = 0;

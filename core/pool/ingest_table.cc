@@ -137,8 +137,10 @@ void IngestTable::lose(const LoseOp& op, std::uint64_t round) {
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find(op.id);
   if (found == entries_.end()) return;
-  found->second.epoch = op.epoch;
-  for (const std::int32_t leaf : op.leaves) drop_leaf(op.id, found->second, leaf, round);
+  Entry& entry = found->second;
+  if (entry.lost_since == 0 && op.epoch != entry.epoch) entry.lost_since = entry.epoch;
+  entry.epoch = op.epoch;
+  for (const std::int32_t leaf : op.leaves) drop_leaf(op.id, entry, leaf, round);
 }
 
 void IngestTable::expect(const Sequence& sequence, std::int64_t leaf) {
@@ -191,10 +193,11 @@ IngestTable::Transfer IngestTable::begin(SequenceId id, std::uint32_t epoch, int
     fail(ErrorCode::kNotFound, "sequence {} expects no rows on worker {}", id, rank_);
   }
   Entry& entry = found->second;
-  if (epoch != entry.epoch) {
-    fail(ErrorCode::kStaleEpoch, "rows of sequence {} for epoch {}: it is at {}", id, epoch,
-         entry.epoch);
-  }
+  Sequence known;
+  known.id = id;
+  known.epoch = entry.epoch;
+  known.lost_since = entry.lost_since;
+  check_epoch(known, epoch).throw_if_error();
   check_share(id, entry, layer, begin, count);
   const auto l = static_cast<std::size_t>(layer);
   const Message message{{begin, begin + count}, crc32c};

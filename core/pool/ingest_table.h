@@ -57,9 +57,10 @@ class IngestTable {
   /// that comes with them. The same rows with the same checksum are a repetition: a client that has
   /// not heard the answer sends them again. (Their pages are not compared: by then leaves may have
   /// moved, and a page have another user.) Throws, with nothing changed, kNotFound for a sequence
-  /// that is not here, kStaleEpoch, kInvalidArgument for rows that this rank does not expect,
-  /// kUnavailable while the same transfer is under way, kAlreadyExists when one of the rows has
-  /// arrived, is shared with another sequence, or is on its way in another transfer.
+  /// that is not here, kStaleEpoch, kWorkerLost as check_epoch(), kInvalidArgument for rows that
+  /// this rank does not expect, kUnavailable while the same transfer is under way, kAlreadyExists
+  /// when one of the rows has arrived, is shared with another sequence, or is on its way in another
+  /// transfer.
   [[nodiscard]] Transfer begin(SequenceId id, std::uint32_t epoch, int layer, std::int64_t begin,
                                std::int64_t count, std::optional<std::uint32_t> crc32c = {});
 
@@ -100,6 +101,7 @@ class IngestTable {
   };
   struct Entry {
     std::uint32_t epoch = 0;
+    std::uint32_t lost_since = 0;  // the epoch before the first loss; 0: none
     int home = 0;
     std::int64_t present_tokens = 0;  // these are not awaited, unless they were lost
     std::unordered_map<std::int64_t, std::vector<std::int32_t>>

@@ -26,6 +26,7 @@ struct Agreement {
   std::uint64_t drained_round = 0;
   std::uint64_t canary_checked = 0;
   double canary_error = 0;
+  std::uint64_t completed_round = 0;
 };
 
 /// A plan is valid for every layer.
@@ -117,8 +118,9 @@ RoundReport Worker::follow(const std::function<bool()>& between_orders) {
   return report;
 }
 
-void Worker::interrupt(const Status& reason) {
+void Worker::interrupt(int lost, const Status& reason) {
   const std::lock_guard lock(communicators_);
+  if (!std::ranges::binary_search(communicator_->members(), lost)) return;
   communicator_->interrupt(reason);
   exchange_->interrupt(reason);
 }
@@ -156,8 +158,15 @@ void Worker::perform(const Order& order, RoundReport& report) {
   // Only a table or a plan that does not match the others' fails so.
   if (!own.ok()) leave(own);
   report.status = own.ok() ? outcome : own;
-  report.broken = own.ok() && !outcome.ok() && outcome.code() != ErrorCode::kWorkerFailed;
-  if (report.broken) leave(outcome);
+  report.broken = own.ok() && !outcome.ok() && (communicator_->poisoned() || exchange_->poisoned());
+  // The pool goes on in another way than after a failure of one rank's own.
+  if (report.broken && outcome.code() == ErrorCode::kWorkerFailed) {
+    report.status = {ErrorCode::kCommunicatorPoisoned, outcome.message()};
+  }
+  if (report.broken) {
+    leave(outcome);
+    report.interrupted = order.step;
+  }
   report.regrouped = !order.members.empty() && !report.broken;
   copies_made_ = order.copies.empty() || report.status.ok();
 }
@@ -305,6 +314,7 @@ Status Worker::round(const Order& order, Deadline deadline, RoundReport& report)
   report.state_bytes += state_bytes;
   // The others learn of it at the end of the next order.
   failure_ = status_of([&] { client_.read_states(plan_.homed, item_layer_, executor_->states()); });
+  completed_round_ = order.round;
   return {};
 }
 
@@ -315,15 +325,19 @@ Status Worker::agree(std::uint64_t round, Deadline deadline, RoundReport& report
                        .exchanged_bytes = executor_->exchanged_bytes() - exchanged_before_,
                        .drained_round = drained_round_,
                        .canary_checked = canary_.checked ? 1U : 0U,
-                       .canary_error = canary_.error};
+                       .canary_error = canary_.error,
+                       .completed_round = completed_round_};
   exchanged_before_ = executor_->exchanged_bytes();
   canary_ = {};
   std::vector<RankReport<Agreement>> all;
   Status status = gather_reports(*communicator_, std::exchange(failure_, {}), mine, all, deadline);
   if (!status.ok()) return status;
   report.drained_round = drained_round_;
-  for (const RankReport<Agreement>& rank : all) {
-    const Agreement& other = rank.value;
+  report.worker_attend_us.assign(all.size(), 0);
+  report.completed_rounds.assign(all.size(), 0);
+  for (const int member : communicator_->members()) {
+    const auto r = static_cast<std::size_t>(member);
+    const Agreement& other = all[r].value;
     report.drained_round = std::min(report.drained_round, other.drained_round);
     if (other.canary_checked != 0) {
       report.canary_checked = true;
@@ -334,7 +348,8 @@ Status Worker::agree(std::uint64_t round, Deadline deadline, RoundReport& report
     for (std::size_t p = 0; p < kPhases; ++p) {
       report.phase_us[p] = std::max(report.phase_us[p], other.phase_us[p]);
     }
-    report.worker_attend_us.push_back(other.phase_us[static_cast<std::size_t>(Phase::kAttend)]);
+    report.worker_attend_us[r] = other.phase_us[static_cast<std::size_t>(Phase::kAttend)];
+    report.completed_rounds[r] = other.completed_round;
   }
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].ok()) continue;

@@ -62,19 +62,23 @@ struct RoundReport {
   /// goes on with the order that names its members, if one comes. The order's copies and its round
   /// are to be repeated.
   bool broken = false;
+  std::vector<StepItem> interrupted;      // where it is broken: the round's items
   bool regrouped = false;                 // the order named the pool's members, and they were there
   int rounds = 0;                         // 1 where a round ran
   double step_us = 0;                     // of the copies and the round, on this rank
   double copy_us = 0;                     // of its copies, on the slowest worker: see copy_pages
   PhaseTimes phase_us{};                  // per phase the slowest worker
   std::vector<std::int64_t> worker_rows;  // attention work per worker, rows x new tokens
-  std::vector<double> worker_attend_us;   // what each worker took for it
-  double mean_spread = 0;                 // workers per sequence of the round
-  std::uint64_t planned_bytes = 0;        // queries, rows and states of all workers, by
-  std::uint64_t exchanged_bytes = 0;      // the plan and as the communicators counted them
-  std::uint64_t state_bytes = 0;          // of planned_bytes: partial states
-  Exchange exchange = Exchange::kAuto;    // the one that ran
-  bool plan_reused = false;               // that of an earlier order, for a round of equal items
+  std::vector<double> worker_attend_us;   // what each worker took for it; 0 of lost ones
+  /// The last round before this order of which each rank's client got the states. A collective may
+  /// have failed on some ranks alone.
+  std::vector<std::uint64_t> completed_rounds;
+  double mean_spread = 0;               // workers per sequence of the round
+  std::uint64_t planned_bytes = 0;      // queries, rows and states of all workers, by
+  std::uint64_t exchanged_bytes = 0;    // the plan and as the communicators counted them
+  std::uint64_t state_bytes = 0;        // of planned_bytes: partial states
+  Exchange exchange = Exchange::kAuto;  // the one that ran
+  bool plan_reused = false;             // that of an earlier order, for a round of equal items
   /// Rounds up to this one of which no transfer is under way on any rank (IngestTable): at most the
   /// order's own.
   std::uint64_t drained_round = 0;
@@ -120,8 +124,9 @@ class Worker {
   /// the round's states: where PoolClient::read_states throws, the next order fails.
   RoundReport perform(const Order& order);
 
-  /// From any thread: another rank of the pool is lost. What waits for it in a collective ends.
-  void interrupt(const Status& reason);
+  /// From any thread: rank `lost` is gone. What waits for it in a collective ends, and so do the
+  /// collectives of which it is a member.
+  void interrupt(int lost, const Status& reason);
 
   [[nodiscard]] const SequenceTable& table() const noexcept { return *table_; }
   /// Whether the copies of the last order were made. Else the next one makes them, and until then
@@ -171,6 +176,7 @@ class Worker {
   /// Sequences whose rows had not all arrived here when last asked for.
   std::unordered_set<SequenceId> arriving_;
   std::uint64_t drained_round_ = 0;
+  std::uint64_t completed_round_ = 0;
   CanaryVerdict canary_;
   PhaseTimes times_{};
   double copy_us_ = 0;  // of this order's copies, on this rank

@@ -65,13 +65,14 @@ Loss Losses::lose_worker(std::int32_t worker) {
   for (const SequenceId id : ids) {
     const Sequence& s = ledger_.table().at(id);
     std::vector<std::int32_t> leaves = lost_leaves(s, worker, in_vain);
-    if (steps_.open_tokens(id) > 0 && (s.home == worker || step_is_lost(s, leaves))) {
+    const bool step = steps_.open_tokens(id) > 0 && (s.home == worker || step_is_lost(s, leaves));
+    if (step) {
       steps_.commit(id, 0);
       loss.steps.push_back(id);
     }
     const std::uint32_t epoch = s.epoch;
-    if (!leaves.empty()) sequences_.lose(id, std::move(leaves));
-    if (s.epoch != epoch) loss.rows.push_back(id);
+    if (step || !leaves.empty()) sequences_.lose(id, std::move(leaves), step);
+    if (s.epoch != epoch) loss.epochs.push_back(id);
     if (s.home != worker) continue;
     ledger_.decide(HomeOp{id, new_home(ledger_, s)});
     loss.homes.push_back(id);

@@ -18,7 +18,8 @@ namespace tributary {
 
 /// What a worker took along; each list ascending.
 struct Loss {
-  std::vector<SequenceId> rows;  // that lack rows now: another epoch, see PoolLedger::Running::lost
+  /// That have another epoch, and lack rows now (PoolLedger::Running::lost) or an open step.
+  std::vector<SequenceId> epochs;
   std::vector<SequenceId>
       steps;  // whose open step was aborted: rows of it, or its home, were there
   std::vector<SequenceId> homes;  // that have another home

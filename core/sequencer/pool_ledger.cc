@@ -90,10 +90,9 @@ void PoolLedger::account(const Sequence& s, int sign) {
   const auto with_rows = std::span(s.leaves).first(static_cast<std::size_t>(leaves));
   if (std::ranges::count(with_rows, kNoWorker, &Leaf::owner) > 0) return;
   runs_.clear();
-  for_each_owner_run(s, leaves,
-                     [&](std::int32_t owner, std::int64_t begin, std::int64_t end) {
-                       runs_.push_back({owner, begin, end});
-                     });
+  for_each_owner_run(s, leaves, [&](std::int32_t owner, std::int64_t begin, std::int64_t end) {
+    runs_.push_back({owner, begin, end});
+  });
   if (sign > 0) {
     load_.add(runs_, s.home, s.length);
   } else {

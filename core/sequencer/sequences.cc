@@ -181,9 +181,8 @@ std::optional<Sequences::Beginning> Sequences::begin_by_names(
 void Sequences::check_parent(const AdmitRequest& request, std::int64_t tag) const {
   const Parent& parent = request.parent;
   const Sequence& s = ledger_.table().at(parent.id);
-  if (parent.epoch != s.epoch) {
-    fail(ErrorCode::kStaleEpoch, "request {}: fork of sequence {} at epoch {}: it is at {}", tag,
-         parent.id, parent.epoch, s.epoch);
+  if (const Status same = check_epoch(s, parent.epoch); !same.ok()) {
+    fail(same.code(), "request {}: fork of {}", tag, same.message());
   }
   if (ledger_.running().at(parent.id).arriving) {
     fail(ErrorCode::kFailedPrecondition,
@@ -405,10 +404,10 @@ void Sequences::release_leaf(const Sequence& s, std::size_t i) {
                             ledger_.leaf_pages(s, i, s.limit_tokens) - std::ssize(leaf.pages));
 }
 
-void Sequences::lose(SequenceId id, std::vector<std::int32_t> leaves) {
+void Sequences::lose(SequenceId id, std::vector<std::int32_t> leaves, bool new_epoch) {
   const Sequence& s = ledger_.table().at(id);
   moves_.cancel(id);
-  bool rows = false;
+  bool rows = new_epoch;
   bool given_up = false;
   Closed closed{.round = order_.round, .sequence = s, .ends = false};
   for (Leaf& leaf : closed.sequence.leaves) leaf = {kNoWorker, {}};

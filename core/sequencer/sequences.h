@@ -77,9 +77,10 @@ class Sequences {
   /// Pages of sequences that were closed in orders up to `drained_round` (RoundReport) are free.
   void release_closed(std::uint64_t drained_round);
   /// The rows of these leaves are lost, or given up: the leaves wait for room on other workers, see
-  /// Losses, and rows that they had come again from outside. Its move is cancelled. Pages
-  /// on workers that are not lost stay out of use until release_closed(). Throws kNotFound.
-  void lose(SequenceId id, std::vector<std::int32_t> leaves);
+  /// Losses, and rows that they had come again from outside. The epoch is a new one where they had
+  /// some, and with `new_epoch`. Its move is cancelled. Pages on workers that are not lost stay out
+  /// of use until release_closed(). Throws kNotFound.
+  void lose(SequenceId id, std::vector<std::int32_t> leaves, bool new_epoch = false);
   /// A worker is lost: closed sequences have no pages there any more.
   void lose_closed(std::int32_t worker);
   /// Sequences that were closed, and leaves that were given up, and not released.

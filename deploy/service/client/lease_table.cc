@@ -68,7 +68,12 @@ void LeaseTable::answered(const Renewal& renewal, ErrorCode code, std::int32_t h
              code == ErrorCode::kPermissionDenied) {
     kept_.erase(found);
   } else {
-    // It may not have arrived: the next one comes sooner, while the lease still runs.
+    // It may not have arrived: the next one comes sooner, while the lease still runs, and through
+    // another worker, since this one may be lost.
+    const auto workers = static_cast<int>(kept.sequence.addresses.size());
+    if (kept.sequence.home == renewal.sequence.home) {
+      kept.sequence.home = (kept.sequence.home + 1) % std::max(workers, 1);
+    }
     kept.due = std::min(kept.due, began + period(renewal.sequence) / 4);
   }
 }

@@ -29,14 +29,20 @@ struct Word {
   std::vector<std::uint64_t> ended;    // not found
   Status last;                         // of the last one that was asked about
   std::vector<std::string> addresses;  // of the pool, where one runs
+  std::vector<std::string> lost;       // of its workers: it goes on without them
 };
 
 /// Asks until one answer is about the pool.
 Word ask(ControlPlane& control, const SilentWorker& worker, Deadline deadline) {
   Word word;
   for (const Greeting& greeting : worker.greetings) {
-    word.last = status_of(
-        [&] { word.addresses = control.query(greeting.sequence_id, deadline).addresses; });
+    word.last = status_of([&] {
+      const SequenceHandle now = control.query(greeting.sequence_id, deadline);
+      word.addresses = now.addresses;
+      for (const int rank : now.lost_workers) {
+        word.lost.push_back(now.addresses.at(static_cast<std::size_t>(rank)));
+      }
+    });
     if (word.last.code() != ErrorCode::kNotFound) break;
     word.ended.push_back(greeting.sequence_id);
   }
@@ -52,10 +58,12 @@ void PoolJudge::judge(const std::vector<SilentWorker>& silent) {
   for (const SilentWorker& worker : silent) static_cast<void>(ask_worker(workers, worker));
   std::vector<Word> words(silent.size());
   std::set<std::string> known;  // to the control plane; one answer names all workers of its pool
+  std::set<std::string> lost;
   for (std::size_t i = 0; i < silent.size(); ++i) {
     if (known.contains(silent[i].address)) continue;
     words[i] = ask(control_, silent[i], deadline);
     known.insert(words[i].addresses.begin(), words[i].addresses.end());
+    lost.insert(words[i].lost.begin(), words[i].lost.end());
   }
   for (std::size_t i = 0; i < silent.size(); ++i) {
     const Word& word = words[i];
@@ -65,7 +73,10 @@ void PoolJudge::judge(const std::vector<SilentWorker>& silent) {
         fmt::format("{}, and the control plane says: {}",
                     gone ? "it cannot be reached" : "it does not answer", word.last.message());
     // Any other answer says nothing about the pool: deadlines end calls that are lost.
-    if (word.last.code() == ErrorCode::kPoolLost) {
+    if (lost.contains(address)) {
+      connections_.give_up(address, {ErrorCode::kWorkerLost,
+                                     "its pool goes on without it: see TierClient::refresh()"});
+    } else if (word.last.code() == ErrorCode::kPoolLost) {
       if (gone || !workers.wait(i).ok()) {
         connections_.give_up(address, {ErrorCode::kPoolLost, text});
       }

@@ -30,6 +30,10 @@ void take_turns(std::vector<RowPiece>& pieces) {
 std::int64_t check(const PromptRows& part) {
   const SequenceHandle& sequence = *part.sequence;
   const std::int64_t count = count_rows(sequence, part.layer, part.rows.size());
+  const auto has_all = [&](const Extent& lost) {
+    return lost.begin <= part.begin && part.begin + count <= lost.end;
+  };
+  if (std::ranges::any_of(sequence.lost, has_all)) return count;
   if (part.begin < 0 || part.begin > sequence.prompt_tokens - count) {
     fail(ErrorCode::kInvalidArgument, "rows {} to {}: the prompt of sequence {} has {}", part.begin,
          part.begin + count, sequence.id, sequence.prompt_tokens);

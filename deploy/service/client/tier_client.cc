@@ -171,6 +171,11 @@ SequenceHandle TierClient::query(const SequenceHandle& sequence, std::optional<D
   return now;
 }
 
+void TierClient::refresh(SequenceHandle& sequence, std::optional<Deadline> deadline) {
+  sequence = query(sequence, deadline);
+  impl_->changed(sequence);
+}
+
 void TierClient::wait_ready(std::span<const SequenceHandle* const> sequences,
                             std::optional<Deadline> deadline) {
   // Owners report to the leader at once: this takes one message, and milliseconds on a busy

@@ -104,14 +104,15 @@ class PoolFullError : public Error {
 };
 
 /// Calls are blocking and may come from any thread; one sequence is used by one call at a time.
-/// They throw Error: kDeadlineExceeded; kPoolLost (the pool is gone, and its sequences with it: the
-/// control plane says so, and the worker cannot be reached or does not answer); kUnavailable (there
-/// was no connection to a worker until the call's deadline, although it was tried again and again:
-/// the sequence may be there); kPoolFull (admit, as PoolFullError; extend; a layer for which there
-/// was no room until the deadline); and the tier's own errors. A connection that breaks costs
-/// nothing: it is made again, and what was not answered is sent again; only a truncation then is
-/// kUnavailable. A call on a list throws ItemsError, which names the items that failed, when all
-/// have ended; an empty list is nothing to do.
+/// They throw Error: kDeadlineExceeded; kWorkerLost (a worker is gone that held rows of the
+/// sequence or answered for it, and its pool goes on: see refresh()); kPoolLost (the pool is gone,
+/// and its sequences with it: the control plane says so, and the worker cannot be reached or does
+/// not answer); kUnavailable (there was no connection to a worker until the call's deadline,
+/// although it was tried again and again: the sequence may be there); kPoolFull (admit, as
+/// PoolFullError; extend; a layer for which there was no room until the deadline); and the tier's
+/// own errors. A connection that breaks costs nothing: it is made again, and what was not answered
+/// is sent again; only a truncation then is kUnavailable. A call on a list throws ItemsError, which
+/// names the items that failed, when all have ended; an empty list is nothing to do.
 class TierClient {
  public:
   /// Throws kInvalidArgument for an invalid URL, and for a certificate that cannot be read if the
@@ -150,6 +151,12 @@ class TierClient {
   /// The sequence as its pool has it now. Throws kNotFound for one that has ended.
   [[nodiscard]] SequenceHandle query(const SequenceHandle& sequence,
                                      std::optional<Deadline> deadline = {});
+  /// Call it after kWorkerLost: the handle becomes that of the sequence as its pool has it now. Its
+  /// open step, if there was one, has ended. `lost` are the rows that went with the worker, of all
+  /// layers, prompt and committed tokens alike: push_rows() them again (one part lies in one of
+  /// `lost`), wait_ready(), and go on; or free() the sequence. Those of rank -1 wait for room on
+  /// other workers: refresh again. Throws as query().
+  void refresh(SequenceHandle& sequence, std::optional<Deadline> deadline = {});
   /// Call it after the last push_rows(): waits until the leaders have heard from every owner of
   /// their rows. It asks the sequences' workers alone. Throws kDeadlineExceeded naming the missing
   /// part.

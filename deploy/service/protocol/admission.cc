@@ -43,9 +43,11 @@ SequenceHandle parse_sequence_handle(std::string_view text) {
   }
   object.end();
   const auto workers = static_cast<int>(sequence.addresses.size());
-  const bool known = std::ranges::all_of(
-      sequence.extents, [&](const Extent& extent) { return extent.rank < workers; });
-  if (sequence.home >= workers || !known) {
+  const auto known = [&](const Extent& extent) { return extent.rank < workers; };
+  const auto lost = [&](int rank) { return rank < workers; };
+  if (sequence.home >= workers || !std::ranges::all_of(sequence.extents, known) ||
+      !std::ranges::all_of(sequence.lost, known) ||
+      !std::ranges::all_of(sequence.lost_workers, lost)) {
     fail(ErrorCode::kMalformedInput, "answer names a worker beyond its {} workers", workers);
   }
   return sequence;

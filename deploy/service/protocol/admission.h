@@ -28,8 +28,8 @@ struct Extent {
 
 /// A sequence as its pool knows it.
 struct SequenceInfo {
-  SequenceId id = 0;                              ///< never used again for another
-  std::uint32_t epoch = 0;                        ///< its version: +1 with each truncation
+  SequenceId id = 0;        ///< never used again for another
+  std::uint32_t epoch = 0;  ///< its version: +1 with each truncation, and where rows were lost
   SequenceState state = SequenceState::kFilling;  ///< when the pool was asked last
   int home = 0;                                   ///< the rank that answers for it
   std::int64_t prompt_tokens = 0;                 ///< whose rows are to be pushed
@@ -39,6 +39,10 @@ struct SequenceInfo {
   /// Ascending, without gaps: which workers get the prompt's rows; after a query(), which hold the
   /// `length` rows that there are now. Leaves of a prompt that has arrived may move.
   std::vector<Extent> extents;
+  /// Rows that went with a worker, leaf by leaf, ascending: they are to be pushed again. Rank -1
+  /// for those that wait for room, and cannot be pushed yet. Empty when all have come.
+  std::vector<Extent> lost;
+  std::vector<int> lost_workers;   ///< ranks of the pool that are gone, ascending
   wire::Token token{};             ///< what its pool's workers know its owner by
   std::string idempotency_key;     ///< its pool's affair: empty in a handle
   std::string idempotency_secret;  ///< likewise
@@ -62,8 +66,8 @@ struct SequenceHandle : SequenceInfo {
 
 /// {"sequence_id": "ID", "epoch", "state", "missing", "pool", "home", "prompt_tokens",
 /// "max_new_tokens", "present_tokens", "length", "token": "HEX", "lease_ms", "extents": [{"begin",
-/// "end", "rank"}], "workers": [{"rank", "address"}], "shape": {fields of PoolShape, data types by
-/// name}}. The answer of GET has a token of zeros.
+/// "end", "rank"}], "lost": [likewise], "lost_workers": [RANK], "workers": [{"rank", "address"}],
+/// "shape": {fields of PoolShape, data types by name}}. The answer of GET has a token of zeros.
 [[nodiscard]] std::string to_json(const SequenceHandle& sequence);
 /// Throws kMalformedInput for text that to_json() does not write.
 [[nodiscard]] SequenceHandle parse_sequence_handle(std::string_view text);

@@ -91,6 +91,7 @@ void fields(Is<Heartbeat::Worker> auto& m, const auto& visit) {
   visit("attended_rows", m.attended_rows, 0);
   visit("attend_seconds", m.attend_seconds);
   visit("draining", m.draining);
+  visit("lost", m.lost);
 }
 
 void fields(Is<Heartbeat> auto& m, const auto& visit) {
@@ -281,6 +282,7 @@ void check_workers(const RegisterPool& pool) {
   for (const SequenceInfo& sequence : pool.sequences) {
     check(sequence.home, "home");
     for (const Extent& extent : sequence.extents) check(extent.rank, "extents.rank");
+    for (const Extent& extent : sequence.lost) check(extent.rank, "lost.rank");
   }
 }
 
@@ -294,8 +296,8 @@ std::vector<FromPool> registration(RegisterPool pool) {
   std::vector<MoreSequences> pieces(1);
   std::size_t bytes = 0;
   for (SequenceInfo& sequence : pool.sequences) {
-    const std::size_t more =
-        kSequenceBytes + sequence.missing.size() + kExtentBytes * sequence.extents.size();
+    const std::size_t more = kSequenceBytes + sequence.missing.size() +
+                             kExtentBytes * (sequence.extents.size() + sequence.lost.size());
     if (bytes + more > kPieceBytes && bytes > 0) {
       pieces.emplace_back();
       bytes = 0;

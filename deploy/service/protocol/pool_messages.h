@@ -19,7 +19,7 @@
 namespace tributary {
 
 /// Version of these messages; a pool of another version is refused when it registers.
-inline constexpr int kPoolProtocol = 11;
+inline constexpr int kPoolProtocol = 12;
 /// The bound on a registration with all of its sequences. A pool is full before it reaches that, so
 /// that what it holds can register.
 inline constexpr std::size_t kMaxRegistrationBytes = std::size_t{256} << 20;
@@ -70,6 +70,7 @@ struct Heartbeat {
     std::int64_t attended_rows = 0;  // rows x new tokens, since the pool's start
     double attend_seconds = 0;       // that it took
     bool draining = false;           // it gets no new rows, and its leaves are moved away
+    bool lost = false;               // it is gone, and the pool goes on
   };
   bool draining = false;
   std::vector<Worker> workers;

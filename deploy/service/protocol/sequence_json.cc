@@ -133,16 +133,16 @@ json extents_to_json(const std::vector<Extent>& extents) {
   return array;
 }
 
-std::vector<Extent> extents_from_json(const json& array, std::string_view what) {
+std::vector<Extent> extents_from_json(const json& array, std::string_view what, bool with_gaps) {
   std::vector<Extent> extents;
   extents.reserve(array.size());
   std::int64_t end = 0;
   for (const json& element : array) {
     JsonObject object(element, what);
     Extent extent;
-    extent.begin = object.integer<std::int64_t>("begin", end, end);
-    extent.end = object.integer<std::int64_t>("end", end + 1, kMaxSequenceTokens);
-    extent.rank = object.integer<int>("rank", 0, kMaxWorkers - 1);
+    extent.begin = object.integer<std::int64_t>("begin", end, with_gaps ? kMaxSequenceTokens : end);
+    extent.end = object.integer<std::int64_t>("end", extent.begin + 1, kMaxSequenceTokens);
+    extent.rank = object.integer<int>("rank", kNoWorker, kMaxWorkers - 1);
     object.end();
     end = extent.end;
     extents.push_back(extent);
@@ -161,6 +161,8 @@ void put_sequence(json& object, const SequenceInfo& sequence) {
   object["token"] = wire::token_text(sequence.token);
   object["missing"] = sequence.missing;
   object["extents"] = extents_to_json(sequence.extents);
+  object["lost"] = extents_to_json(sequence.lost);
+  object["lost_workers"] = sequence.lost_workers;
 }
 
 void take_sequence(JsonObject& object, SequenceInfo& sequence) {
@@ -177,6 +179,14 @@ void take_sequence(JsonObject& object, SequenceInfo& sequence) {
   sequence.missing = object.text("missing", wire::kMaxText);
   sequence.extents =
       extents_from_json(object.array("extents", kMaxExtents), object.path("extents"));
+  sequence.lost =
+      extents_from_json(object.array("lost", kMaxExtents), object.path("lost"), /*with_gaps=*/true);
+  for (const json& rank : object.array("lost_workers", kMaxWorkers)) {
+    if (!rank.is_number_unsigned() || rank.get<std::uint64_t>() >= kMaxWorkers) {
+      fail(ErrorCode::kMalformedInput, "{}: not a rank", object.path("lost_workers"));
+    }
+    sequence.lost_workers.push_back(rank.get<int>());
+  }
   const std::int64_t covered = sequence.extents.empty() ? 0 : sequence.extents.back().end;
   if (covered != sequence.prompt_tokens && covered != sequence.length) {
     fail(ErrorCode::kMalformedInput, "{} cover {} tokens of a prompt of {}, or of {} in all",

@@ -29,12 +29,12 @@ inline constexpr std::int32_t kMaxPrefixKeyBytes = 32;
 [[nodiscard]] PoolShape shape_from_json(const nlohmann::json& value, std::string_view what);
 
 [[nodiscard]] nlohmann::json extents_to_json(const std::vector<Extent>& extents);
-/// Extents ascend from 0 without gaps.
+/// Extents ascend from 0, without gaps unless `with_gaps`.
 [[nodiscard]] std::vector<Extent> extents_from_json(const nlohmann::json& array,
-                                                    std::string_view what);
+                                                    std::string_view what, bool with_gaps = false);
 
 /// The fields that pool messages and admission answers share: epoch, state, home, prompt_tokens,
-/// max_new_tokens, present_tokens, length, token, missing, extents.
+/// max_new_tokens, present_tokens, length, token, missing, extents, lost, lost_workers.
 void put_sequence(nlohmann::json& object, const SequenceInfo& sequence);
 /// The caller reads `id`, which it names itself.
 void take_sequence(JsonObject& object, SequenceInfo& sequence);

@@ -21,6 +21,7 @@
 #include "deploy/runtime/host_name.h"
 #include "deploy/runtime/run_workers.h"
 #include "deploy/service/transport/data_transport.h"
+#include "deploy/service/worker/home/broken_rounds.h"
 #include "deploy/service/worker/home/service_client.h"
 #include "deploy/service/worker/leader/beat_watch.h"
 #include "deploy/service/worker/leader/leader.h"
@@ -176,7 +177,8 @@ LeaderConfig leader_config(const WorkerOptions& options, std::int32_t pages, int
           .options = options.leader,
           // Kernels sum bf16 products in fp32: their error against the float64 reference over the
           // same values is their own rounding of the weights.
-          .canary_bound = exact ? 1e-4 : 2e-2};
+          .canary_bound = exact ? 1e-4 : 2e-2,
+          .failure_timeout = milliseconds(options.failure_timeout_ms)};
 }
 
 RegisterPool pool_card(const WorkerOptions& options, const PoolModel& model,
@@ -216,7 +218,7 @@ void lead_pool(const WorkerOptions& options, const WorkerEvents& events, LeaderI
                                           options.leader.drain_timeout_ms));
                    inbox.post_stop();
                  },
-             .refused = [&](const Status& reason) { inbox.post_lost(reason); },
+             .refused = [&](const Status& reason) { inbox.post_end(reason); },
              .log = events.log});
   channel = control.get();
   if (events.serving) events.serving(pool);
@@ -224,12 +226,14 @@ void lead_pool(const WorkerOptions& options, const WorkerEvents& events, LeaderI
   leader.run();
 }
 
-void follow_leader(Worker& worker, RowsSender& pulls) {
+void follow_leader(Worker& worker, RowsSender& pulls, BrokenRounds& broken) {
   for (bool stop = false; !stop;) {
     const RoundReport report = worker.follow([&] { return worker.copies_made() && pulls.serve(); });
     pulls.order_ended();
+    broken.order_ended(report);
     stop = report.stop;
-    if (!stop && report.status.code() != ErrorCode::kWorkerFailed) report.status.throw_if_error();
+    const bool goes_on = report.broken || report.status.code() == ErrorCode::kWorkerFailed;
+    if (!stop && !goes_on) report.status.throw_if_error();
   }
 }
 
@@ -277,6 +281,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   Worker worker(config, *backend, communicator, client, parts.ingest, device.exchange.get(),
                 &parts.port, clock);
   commit_cache(*backend, worker.cache());
+  parts.inbox.on_lost([&](int lost, const Status& reason) { worker.interrupt(lost, reason); });
   RowsReceiver rows(rank, parts.ingest, *backend, worker.cache(), parts.row_links(), clock);
   RowsSender pulls(rank, worker.table(), parts.ingest, *backend, worker.cache(), parts.pull_links(),
                    clock);
@@ -303,11 +308,15 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
                   events.fatal);
   const auto tick = [&](Time now) {
     plane->tick(now);
-    if (leads) watch.tick(now);
+    if (!leads) return;
+    watch.tick(now);
+    // Another one may be lost while the pool regroups.
+    for (const auto& [rank, reason] : parts.inbox.lost()) worker.interrupt(rank, reason);
   };
+  BrokenRounds broken(parts.queue, parts.port, clock);
   if (!leads) {
     const Ticker ticker(clock, tick);
-    follow_leader(worker, pulls);
+    follow_leader(worker, pulls, broken);
     return;
   }
   std::atomic<ControlChannel*> channel = nullptr;
@@ -316,6 +325,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
       [&](const Order& order) {
         RoundReport report = worker.lead(order);
         pulls.order_ended();
+        broken.order_ended(report);
         return report;
       },
       parts.inbox,
@@ -323,6 +333,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
        .answer = [&](int to, const auto& verdicts) { parts.local.answer(to, verdicts); },
        .tell = [&](const FromPool& word) { channel.load()->tell(word); },
        .round = events.round,
+       .leave_out = [&](int rank) { parts.local.leave_out(rank); },
        .between_orders = [&] { return worker.copies_made() && pulls.serve(); }},
       clock);
   const Ticker ticker(clock, tick);

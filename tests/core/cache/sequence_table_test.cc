@@ -166,6 +166,7 @@ TEST_F(SequenceTableTest, ALostLeafGetsPagesForAllItsRowsAgain) {
   Sequence expected = table_.at(7);
   const std::size_t pages = expected.leaves[1].pages.size();
   expected.epoch = 2;
+  expected.lost_since = 1;
   expected.leaves[1] = {kNoWorker, {}};
   expected.leaves[2] = {kNoWorker, {}};
   table_.apply(LoseOp{7, 2, {1, 2}});

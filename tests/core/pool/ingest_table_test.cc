@@ -153,7 +153,8 @@ TEST_F(IngestTableTest, RowsOfALostLeafComeAgainForTheNewEpoch) {
   EXPECT_EQ(table_.progress(1).rows_total, kLayers * 450);
   EXPECT_EQ(table_.progress(1).missing_layer, 0);
   EXPECT_EQ(table_.progress(1).missing_position, 256);
-  EXPECT_EQ(refusal(1, 1, 0, 256, 128), ErrorCode::kStaleEpoch);
+  EXPECT_EQ(refusal(1, 1, 0, 256, 128), ErrorCode::kWorkerLost);
+  EXPECT_EQ(refusal(1, 3, 0, 256, 128), ErrorCode::kStaleEpoch);
   EXPECT_EQ(refusal(1, 2, 0, 255, 2), ErrorCode::kAlreadyExists) << "row 255 is not missing";
   const auto transfer = table_.begin(1, 2, 0, 256, 128);
   ASSERT_EQ(transfer.runs.size(), 2U);

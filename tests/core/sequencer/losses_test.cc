@@ -54,7 +54,7 @@ TEST_F(LossesTest, ThoseThatHadNothingThereGoOn) {
   (void)order();
   const Sequence before = at(id);
   const Loss loss = losses_.lose_worker((before.home + 1) % 3);
-  EXPECT_TRUE(loss.rows.empty() && loss.steps.empty() && loss.homes.empty());
+  EXPECT_TRUE(loss.epochs.empty() && loss.steps.empty() && loss.homes.empty());
   EXPECT_EQ(sequencer_.steps().open_tokens(id), 3);
   EXPECT_TRUE(order().ops.empty());
   EXPECT_TRUE(losses_.give_room().empty());
@@ -67,7 +67,7 @@ TEST_F(LossesTest, ALeafIsNamedAndItsRowsComeAgainElsewhere) {
   ASSERT_NE(lost, before.leaves[0].owner);
   open(id, 1);
   const Loss loss = losses_.lose_worker(lost);
-  EXPECT_EQ(loss.rows, std::vector{id});
+  EXPECT_EQ(loss.epochs, std::vector{id});
   EXPECT_EQ(loss.steps, std::vector{id}) << "it reads the rows";
   EXPECT_EQ(at(id).epoch, 2U);
   EXPECT_EQ(running(id).lost, std::vector{1});
@@ -106,7 +106,7 @@ TEST_F(LossesTest, WhatIsReservedMovesWithoutANewEpoch) {
   ASSERT_NE(lost, kNoWorker);
   open(id, 1);
   const Loss loss = losses_.lose_worker(lost);
-  EXPECT_TRUE(loss.rows.empty() && loss.steps.empty());
+  EXPECT_TRUE(loss.epochs.empty() && loss.steps.empty());
   EXPECT_EQ(at(id).epoch, 1U);
   EXPECT_EQ(sequencer_.ledger().waiting().size(), 1U);
   EXPECT_EQ(losses_.give_room(), std::vector{id});
@@ -128,9 +128,10 @@ TEST_F(LossesTest, AHomeIsGivenAwayAndItsRowsStay) {
   const Loss loss = losses_.lose_worker(home);
   EXPECT_EQ(loss.homes, std::vector{id});
   EXPECT_EQ(loss.steps, std::vector{id}) << "its states were there";
-  EXPECT_TRUE(loss.rows.empty());
+  EXPECT_EQ(loss.epochs, std::vector{id}) << "so that its client hears of it";
+  EXPECT_TRUE(running(id).lost.empty());
   EXPECT_EQ(at(id).home, (home + 1) % 3) << "beside its rows";
-  EXPECT_EQ(at(id).epoch, 1U);
+  EXPECT_EQ(at(id).epoch, 2U);
 }
 
 TEST_F(LossesTest, BlocksGetTheirNamesWhenTheirRowsAreBack) {
@@ -139,7 +140,7 @@ TEST_F(LossesTest, BlocksGetTheirNamesWhenTheirRowsAreBack) {
   const SequenceId id = admit(300, 20, SpreadPolicy::kSingle, prefix);
   const SequenceId reader = admit(300, 20, SpreadPolicy::kSingle, prefix);
   ASSERT_EQ(at(reader).present_tokens, 2 * kLeaf);
-  EXPECT_EQ(losses_.lose_worker(at(id).leaves[0].owner).rows, (std::vector{id, reader}));
+  EXPECT_EQ(losses_.lose_worker(at(id).leaves[0].owner).epochs, (std::vector{id, reader}));
   EXPECT_EQ(sequencer_.ledger().pages().blocks().size(), 0U);
   EXPECT_EQ(losses_.give_room(), (std::vector{id, reader}));
   sequencer_.sequences().prompt_arrived(id);
@@ -194,7 +195,7 @@ TEST_F(FullPoolTest, AllCompleteOnTheWorkerThatIsLeftTheOldestFirst) {
   for (int i = 0; i < 10; ++i) ids.push_back(admit(8 * 64 - 1, 1, SpreadPolicy::kAll));
   EXPECT_EQ(sequencer_.ledger().pools()[0].available(), 0);
   EXPECT_EQ(sequencer_.ledger().pools()[1].available(), 0);
-  EXPECT_EQ(losses_.lose_worker(1).rows, ids);
+  EXPECT_EQ(losses_.lose_worker(1).epochs, ids);
   std::vector<SequenceId> completed;
   int gave_up = 0;
   for (int round = 0; round < 100 && !ids.empty(); ++round) {

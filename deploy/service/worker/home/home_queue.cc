@@ -159,17 +159,52 @@ void HomeQueue::refuse(const wire::ItemsRefused& refused) {
   if (done) reply_(done);
 }
 
+/// The older one, if a client has sent the item twice. Call under the lock.
+const Claim* HomeQueue::find(const StepItem& item) const {
+  const auto found = claims_.find({item.id, item.layer});
+  if (found == claims_.end()) return nullptr;
+  for (const Claim& claim : found->second) {
+    const StepItem& asked = claim.request->asked.items[claim.item];
+    if (asked.base_length == item.base_length && asked.tokens == item.tokens) return &claim;
+  }
+  return nullptr;
+}
+
 Claim HomeQueue::claim(const HomedItem& homed, std::int32_t layer) {
   const std::lock_guard lock(mutex_);
-  const auto found = claims_.find({homed.id, layer});
-  if (found == claims_.end()) return {};
-  for (const Claim& claim : found->second) {
-    const StepItem& item = claim.request->asked.items[claim.item];
-    if (item.base_length == homed.position && item.tokens == homed.tokens) {
-      return {claim.request, claim.item, &homed};
+  const Claim* const found = find({.id = homed.id,
+                                   .tokens = homed.tokens,
+                                   .layer = layer,
+                                   .epoch = 0,
+                                   .base_length = homed.position});
+  if (found == nullptr) return {};
+  return {found->request, found->item, &homed};
+}
+
+std::vector<wire::Items> HomeQueue::waiting(std::span<const StepItem> items, Time now) {
+  using std::chrono::duration_cast, std::chrono::microseconds;
+  std::map<std::uint64_t, wire::Items> by_ticket;
+  const std::lock_guard lock(mutex_);
+  for (const StepItem& item : items) {
+    const Claim* const found = find(item);
+    if (found == nullptr) continue;
+    const HomeRequest& request = *found->request;
+    const auto [known, first] = by_ticket.try_emplace(request.ticket);
+    wire::Items& again = known->second;
+    if (first) {
+      const auto left =
+          request.asked.deadline_us - duration_cast<microseconds>(now - request.arrival).count();
+      again = {.ticket = request.ticket,
+               .deadline_us = static_cast<std::uint32_t>(std::max<std::int64_t>(left, 0)),
+               .part = {},
+               .items = request.asked.items};
+      for (StepItem& one : again.items) one.tokens = 0;
     }
+    again.items[found->item].tokens = request.asked.items[found->item].tokens;
   }
-  return {};
+  std::vector<wire::Items> all;
+  for (auto& [ticket, again] : by_ticket) all.push_back(std::move(again));
+  return all;
 }
 
 void HomeQueue::finish(const Claim& claim, const Status& status) {

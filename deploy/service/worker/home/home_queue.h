@@ -90,6 +90,10 @@ class HomeQueue {
   /// A claimed item has run (its output is written) or has failed.
   void finish(const Claim& claim, const Status& status);
 
+  /// Those of `items` that wait here, by ticket, as they were submitted, with the time that is
+  /// left.
+  [[nodiscard]] std::vector<wire::Items> waiting(std::span<const StepItem> items, Time now);
+
   /// Bytes of all requests that are held.
   [[nodiscard]] std::size_t bytes() const;
   /// Requests that open() found no room for, so far.
@@ -99,6 +103,7 @@ class HomeQueue {
   using Key = std::pair<SequenceId, std::int32_t>;  // and the layer
   struct Memory;
 
+  [[nodiscard]] const Claim* find(const StepItem& item) const;
   /// Call under the lock. Returns true when the request's last item has ended.
   bool end(const Claim& claim, ErrorCode code, const std::string& message, std::int32_t home = -1);
 

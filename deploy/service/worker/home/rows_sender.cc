@@ -136,10 +136,7 @@ bool RowsSender::read(Job& job) {
   }
   const Sequence& s = table_.at(asked.sequence_id);
   if (is_ahead(asked) && job.orders < kOrders) return false;
-  if (asked.epoch != s.epoch) {
-    fail(ErrorCode::kStaleEpoch, "rows of sequence {} for epoch {}: it is at {}", s.id, asked.epoch,
-         s.epoch);
-  }
+  check_epoch(s, asked.epoch).throw_if_error();
   if (end > s.length) {
     fail(ErrorCode::kInvalidArgument, "rows {} to {}: sequence {} has {}", asked.begin, end, s.id,
          s.length);
@@ -147,6 +144,11 @@ bool RowsSender::read(Job& job) {
   const std::int64_t leaf_tokens = table_.leaf_tokens();
   const std::int64_t leaf = begin / leaf_tokens;
   const Leaf& held = s.leaves[static_cast<std::size_t>(leaf)];
+  if (held.owner == kNoWorker) {
+    fail(ErrorCode::kFailedPrecondition,
+         "rows {} to {} of sequence {} were lost with a worker, and wait for room", begin, end,
+         s.id);
+  }
   if (held.owner != rank_) {
     job.reply.owner = held.owner;
     return true;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "core/base/stall_clock.h"
@@ -14,8 +15,8 @@ namespace tributary {
 class BeatWatch {
  public:
   /// A worker that is silent for longer than `limit` is lost, and the inbox says so. If the leader
-  /// has not ended one tick after that, because it is stuck in a round, `stuck` is called; it may
-  /// be empty.
+  /// has not taken a loss `limit` after it was seen here, because it is stuck in a round, `stuck`
+  /// is called; it may be empty.
   BeatWatch(LeaderInbox& inbox, Duration limit, Duration period, Time now,
             std::function<void(const Status&)> stuck)
       : inbox_(inbox), limit_(limit), stalls_(period, now), stuck_(std::move(stuck)) {}
@@ -28,7 +29,7 @@ class BeatWatch {
   Duration limit_;
   StallClock stalls_;
   std::function<void(const Status&)> stuck_;
-  bool ending_ = false;
+  std::optional<Time> lost_since_;  // seen and not taken
 };
 
 }  // namespace tributary

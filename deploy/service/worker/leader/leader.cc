@@ -31,14 +31,20 @@ Leader::Leader(const LeaderConfig& config, Lead lead, LeaderInbox& inbox, Leader
       desk_(config_, outbox_, meter_),
       move_schedule_(move_schedule_config(config_.sequencer.options.move_bytes_per_s,
                                           config_.attention().row_bytes()),
-                     desk_.sequencer()) {}
+                     desk_.sequencer()) {
+  for (int r = 0; r < config_.sequencer.placement.workers; ++r) members_.push_back(r);
+}
 
 void Leader::run() {
   last_order_ = next_canary_ = clock_.now();
   for (bool stop = false; !stop;) {
+    if (lose_workers()) {  // before anything else is looked at
+      lead(false);
+      continue;
+    }
     if (!links_.between_orders || !links_.between_orders()) inbox_.wait(next_event(clock_.now()));
     inbox_.take(mail_);
-    mail_.lost.throw_if_error();
+    mail_.ended.throw_if_error();
     const Time now = clock_.now();
     bool order = false;
     {
@@ -55,6 +61,26 @@ void Leader::run() {
     if (order) lead(stop);
   }
   if (desk_.is_empty()) links_.tell(Goodbye{});
+}
+
+/// After a failed collective it waits for news of a lost worker: whoever made it fail is silent for
+/// as long at most. Returns whether there are fewer members now.
+bool Leader::lose_workers() {
+  const Time until = broken_.ok() ? clock_.now() : last_order_ + config_.failure_timeout;
+  const std::vector<int> lost = inbox_.take_lost(until);
+  if (lost.empty()) {
+    broken_.throw_if_error();
+    return false;
+  }
+  for (const int rank : lost) {
+    if (links_.leave_out) links_.leave_out(rank);
+    std::erase(members_, rank);
+    const std::lock_guard lock(mutex_);
+    desk_.lose_worker(rank, clock_.now());
+  }
+  regroups_ = true;
+  broken_ = {};
+  return true;
 }
 
 Time Leader::next_event(Time now) const {
@@ -97,6 +123,7 @@ void Leader::lead(bool stop) {
     order = desk_.sequencer().take_order();
   }
   order.stop = stop;
+  if (std::exchange(regroups_, false)) order.members = members_;
   const Time begin = clock_.now();
   const RoundReport report = lead_(order);
   last_order_ = clock_.now();
@@ -104,15 +131,28 @@ void Leader::lead(bool stop) {
     links_.round(report, round_.size(), pages_used());
   }
   if (!report.status.ok() && report.status.code() != ErrorCode::kWorkerFailed) {
-    report.status.throw_if_error();
+    if (!report.broken || stop) report.status.throw_if_error();
+    broken_ = report.status;
   }
   bool copied = false;
   {
     const std::lock_guard lock(mutex_);
     desk_.sequencer().order_ended(report.status.ok());
-    copied = report.status.ok() || desk_.sequencer().copies().size() == 0;
+    copied = report.status.ok() || (!report.broken && desk_.sequencer().copies().size() == 0);
     move_schedule_.order_ended(report.copy_us);
     if (report.status.ok()) desk_.sequencer().sequences().release_closed(report.drained_round);
+    if (report.broken) {
+      desk_.round_broke(round_);
+      if (!round_.empty()) {
+        broken_round_ = std::exchange(round_, {});
+        broken_number_ = order.round;
+      }
+    } else if (!order.members.empty()) {
+      for (const WaitingItem& item : std::exchange(broken_round_, {})) {
+        const auto home = static_cast<std::size_t>(item.rank);
+        if (report.completed_rounds.at(home) == broken_number_) desk_.has_run(item);
+      }
+    }
     if (!round_.empty()) {
       measure_costs(report);
       desk_.round_ended(round_, {report.status.code(), report.status.message()}, last_order_);

@@ -28,8 +28,9 @@ class Leader {
   Leader(const LeaderConfig& config, Lead lead, LeaderInbox& inbox, LeaderLinks links,
          Clock& clock);
 
-  /// Runs until the inbox is told to stop, and returns after every worker was told. Throws the
-  /// error that ends the pool: a lost or silent worker, a round that failed for good.
+  /// Runs until the inbox is told to stop, and returns after every worker was told. The pool goes
+  /// on without a lost or silent worker. Throws the error that ends it: a round that failed for
+  /// good though all workers are there.
   void run();
 
   // Any thread may call these.
@@ -43,6 +44,7 @@ class Leader {
   /// How long the next order may wait if nothing requires one.
   [[nodiscard]] Duration order_interval() const;
   void form_round(Time now);
+  [[nodiscard]] bool lose_workers();
   [[nodiscard]] CanaryOrder choose_canary(Time now);
   void lead(bool stop);
   [[nodiscard]] std::int64_t pages_used() const;
@@ -69,6 +71,12 @@ class Leader {
   Time last_order_{};
   Time next_canary_{};
   std::uint64_t canary_counter_ = 0;
+  std::vector<std::int32_t> members_;  // ranks that are not lost
+  bool regroups_ = false;              // the next order names them
+  /// Of the last order, if a collective failed: the next one comes when a lost worker is known.
+  Status broken_;
+  std::vector<WaitingItem> broken_round_;  // its items, or of one before it
+  std::uint64_t broken_number_ = 0;        // of that order
 };
 
 }  // namespace tributary

@@ -7,7 +7,7 @@ namespace tributary {
 
 bool LeaderMail::empty() const noexcept {
   return items.empty() && relays.empty() && progress.empty() && requests.empty() && !stop &&
-         !order_wanted && lost.ok();
+         !order_wanted && ended.ok();
 }
 
 void LeaderMail::clear() {
@@ -17,7 +17,7 @@ void LeaderMail::clear() {
   requests.clear();
   stop = false;
   order_wanted = false;
-  lost = {};
+  ended = {};
 }
 
 LeaderInbox::LeaderInbox(int workers, Clock& clock)
@@ -85,10 +85,21 @@ void LeaderInbox::post_joined(int rank) {
   changed_.notify_all();
 }
 
-void LeaderInbox::post_lost(const Status& reason) {
+void LeaderInbox::post_lost(int rank, const Status& reason) {
   {
     const std::lock_guard lock(mutex_);
-    if (mail_.lost.ok()) mail_.lost = reason;
+    Peer& peer = peers_.at(static_cast<std::size_t>(rank));
+    if (std::exchange(peer.lost, true)) return;
+    lost_.push_back({rank, reason});
+  }
+  changed_.notify_all();
+  if (on_lost_) on_lost_(rank, reason);
+}
+
+void LeaderInbox::post_end(const Status& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (mail_.ended.ok()) mail_.ended = reason;
   }
   changed_.notify_all();
 }
@@ -120,8 +131,16 @@ void LeaderInbox::wake() {
 void LeaderInbox::wait(Time until) {
   std::unique_lock lock(mutex_);
   clock_.wait_until(changed_, lock, until,
-                    [this] { return woken_ || completed_ || !mail_.empty(); });
+                    [this] { return woken_ || completed_ || !lost_.empty() || !mail_.empty(); });
   woken_ = false;
+}
+
+std::vector<int> LeaderInbox::take_lost(Time until) {
+  std::unique_lock lock(mutex_);
+  clock_.wait_until(changed_, lock, until, [this] { return !lost_.empty() || !mail_.ended.ok(); });
+  std::vector<int> ranks;
+  for (const Lost& lost : std::exchange(lost_, {})) ranks.push_back(lost.rank);
+  return ranks;
 }
 
 void LeaderInbox::take(LeaderMail& mail) {
@@ -139,8 +158,8 @@ void LeaderInbox::take(LeaderMail& mail) {
   for (const auto& [key, progress] : progress_) mail.progress.push_back(progress);
   progress_.clear();
   completed_ = false;
-  // A lost worker stays lost.
-  mail_.lost = mail.lost;
+  // A pool that has ended stays so.
+  mail_.ended = mail.ended;
 }
 
 Status LeaderInbox::wait_joined(Deadline deadline) {
@@ -150,8 +169,9 @@ Status LeaderInbox::wait_joined(Deadline deadline) {
   };
   const auto all = static_cast<std::ptrdiff_t>(peers_.size());
   clock_.wait_until(changed_, lock, deadline.when(),
-                    [&] { return absent() == all || !mail_.lost.ok(); });
-  if (!mail_.lost.ok()) return mail_.lost;
+                    [&] { return absent() == all || !lost_.empty() || !mail_.ended.ok(); });
+  if (!lost_.empty()) return lost_.front().reason;
+  if (!mail_.ended.ok()) return mail_.ended;
   if (absent() == all) return {};
   return {ErrorCode::kDeadlineExceeded,
           fmt::format("worker {} has not connected to worker 0's data plane", absent())};
@@ -161,7 +181,7 @@ std::vector<Duration> LeaderInbox::beat_ages(Time now) const {
   const std::lock_guard lock(mutex_);
   std::vector<Duration> ages(peers_.size());
   for (std::size_t r = 1; r < peers_.size(); ++r) {
-    if (peers_[r].joined) ages[r] = std::max(now - peers_[r].heard, Duration{});
+    if (peers_[r].joined && !peers_[r].lost) ages[r] = std::max(now - peers_[r].heard, Duration{});
   }
   return ages;
 }
@@ -172,17 +192,16 @@ void LeaderInbox::check_beats(Duration limit, Time now, Time awake_since) {
   for (std::size_t r = 1; r < ages.size(); ++r) {
     const Duration silent = std::min(ages[r], now - awake_since);
     if (silent <= limit) continue;
-    post_lost(
-        {ErrorCode::kWorkerFailed, fmt::format("worker {} has been silent for {} ms, limit {} ms",
-                                               r, duration_cast<milliseconds>(silent).count(),
-                                               duration_cast<milliseconds>(limit).count())});
-    return;
+    post_lost(static_cast<int>(r), {ErrorCode::kWorkerFailed,
+                                    fmt::format("worker {} has been silent for {} ms, limit {} ms",
+                                                r, duration_cast<milliseconds>(silent).count(),
+                                                duration_cast<milliseconds>(limit).count())});
   }
 }
 
-Status LeaderInbox::lost() const {
+std::vector<LeaderInbox::Lost> LeaderInbox::lost() const {
   const std::lock_guard lock(mutex_);
-  return mail_.lost;
+  return lost_;
 }
 
 std::vector<wire::Beat> LeaderInbox::beats() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -40,7 +41,7 @@ struct LeaderMail {
   std::vector<ToPool> requests;
   bool stop = false;
   bool order_wanted = false;
-  Status lost;  // a worker is gone: the pool has ended
+  Status ended;  // the pool has ended
 
   [[nodiscard]] bool empty() const noexcept;
   void clear();
@@ -61,7 +62,10 @@ class LeaderInbox {
   void post_progress(const wire::Progress& progress);
   void post_beat(const wire::Beat& beat);
   void post_joined(int rank);
-  void post_lost(const Status& reason);
+  /// A worker is gone. Only the first loss of a worker counts.
+  void post_lost(int rank, const Status& reason);
+  /// The pool ends.
+  void post_end(const Status& reason);
   /// A worker needs the next order.
   void post_order_wanted();
   /// Lets running sequences go on for a while, then ends the pool.
@@ -71,6 +75,9 @@ class LeaderInbox {
   void wake();
   /// Waits until something is posted, at most until `until`.
   void wait(Time until);
+  /// The workers that were posted as lost since the last call, each once. Waits for one until
+  /// `until`, or until the pool ends.
+  [[nodiscard]] std::vector<int> take_lost(Time until);
   /// Replaces the contents of `mail` and reuses its memory. Of relays no more come at a time than
   /// have kControlsATime items, or one: in between the leader beats, and looks at other messages.
   void take(LeaderMail& mail);
@@ -79,11 +86,17 @@ class LeaderInbox {
   [[nodiscard]] Status wait_joined(Deadline deadline);
   /// The age of each worker's last beat or, before the first, of its join. 0 for the leader itself.
   [[nodiscard]] std::vector<Duration> beat_ages(Time now) const;
-  /// Posts the loss of a worker that is silent for longer than `limit`. Its silence counts from
+  /// Posts the loss of each worker that is silent for longer than `limit`. Its silence counts from
   /// `awake_since` at the earliest, when whoever calls this began to listen.
   void check_beats(Duration limit, Time now, Time awake_since);
-  /// The reason for the pool's end, or ok.
-  [[nodiscard]] Status lost() const;
+  struct Lost {
+    int rank = 0;
+    Status reason;
+  };
+  /// The workers that were posted as lost and not taken.
+  [[nodiscard]] std::vector<Lost> lost() const;
+  /// `hear` is told of each loss when it is posted, on that thread. Set it before there are others.
+  void on_lost(std::function<void(int rank, const Status&)> hear) { on_lost_ = std::move(hear); }
   /// The last beat of each worker.
   [[nodiscard]] std::vector<wire::Beat> beats() const;
 
@@ -94,6 +107,7 @@ class LeaderInbox {
  private:
   struct Peer {
     bool joined = false;
+    bool lost = false;
     Time heard{};
     wire::Beat beat;
     std::size_t relays = 0;  // of this home, in mail_
@@ -106,9 +120,11 @@ class LeaderInbox {
   Condition changed_;
   LeaderMail mail_;
   std::map<std::pair<SequenceId, std::int32_t>, LeaderMail::Progress> progress_;
+  std::vector<Lost> lost_;
   bool woken_ = false;
   bool completed_ = false;  // progress_ has an owner with all its rows
   std::vector<Peer> peers_;
+  std::function<void(int, const Status&)> on_lost_;
 };
 
 }  // namespace tributary

@@ -65,7 +65,7 @@ void LocalLeader::join(PeerId peer, const wire::Join& join, Time now) {
          workers_.size());
   }
   PeerId& worker = workers_[static_cast<std::size_t>(join.rank)];
-  // A worker that is lost ends the pool: nobody comes in its place.
+  // Nobody comes in the place of a worker that is lost.
   if (worker != 0) {
     fail(ErrorCode::kAlreadyExists, "a second Join of rank {}, which is here", join.rank);
   }
@@ -88,8 +88,8 @@ std::optional<Landing> LocalLeader::receive(const Peers::Peer& from, wire::Messa
 }
 
 void LocalLeader::lost(const Peers::Peer& peer, const Status& reason) {
-  inbox_.post_lost({ErrorCode::kWorkerFailed,
-                    fmt::format("worker {} is gone: {}", peer.rank, reason.message())});
+  inbox_.post_lost(peer.rank, {ErrorCode::kWorkerFailed,
+                               fmt::format("worker {} is gone: {}", peer.rank, reason.message())});
 }
 
 /// The leader's own part of the round may take the processor that the transport's thread needs:
@@ -98,7 +98,10 @@ Status LocalLeader::send(std::span<const std::byte> order, Deadline deadline) {
   const auto leaving = std::make_shared<Leaving>();
   leaving->order.assign(order.begin(), order.end());
   ++last_order_;
+  std::size_t sent = 0;
   for (std::size_t r = 1; r < workers_.size(); ++r) {
+    if (workers_[r] == 0) continue;
+    ++sent;
     peers_.send(workers_[r], wire::PoolOrder{.number = last_order_}, {leaving->order},
                 [leaving](const Status& /*status*/) {
                   const std::lock_guard lock(leaving->mutex);
@@ -107,7 +110,7 @@ Status LocalLeader::send(std::span<const std::byte> order, Deadline deadline) {
                 });
   }
   std::unique_lock lock(leaving->mutex);
-  const auto left = [&] { return leaving->left + 1 == workers_.size(); };
+  const auto left = [&] { return leaving->left == sent; };
   const AwakeWait patience(deadline, clock_.now());
   if (clock_.wait_until(leaving->changed, lock, patience, left)) return {};
   return {ErrorCode::kDeadlineExceeded, "an order has not left: a worker does not read"};
@@ -121,7 +124,7 @@ Status LocalLeader::wait(std::vector<std::byte>& /*order*/, Deadline /*deadline*
 void LocalLeader::refuse(int rank, const wire::ItemsRefused& refused) {
   if (rank == 0) {
     queue_.refuse(refused);
-  } else {
+  } else if (workers_[static_cast<std::size_t>(rank)] != 0) {
     peers_.send(workers_[static_cast<std::size_t>(rank)], refused);
   }
 }
@@ -129,9 +132,14 @@ void LocalLeader::refuse(int rank, const wire::ItemsRefused& refused) {
 void LocalLeader::answer(int rank, const wire::ControlRelayReply& verdicts) {
   if (rank == 0) {
     relays_.answer(verdicts);
-  } else {
+  } else if (workers_[static_cast<std::size_t>(rank)] != 0) {
     peers_.send(workers_[static_cast<std::size_t>(rank)], verdicts);
   }
+}
+
+void LocalLeader::leave_out(int rank) {
+  const PeerId worker = std::exchange(workers_[static_cast<std::size_t>(rank)], 0);
+  if (worker != 0) (void)peers_.close(worker);
 }
 
 }  // namespace tributary

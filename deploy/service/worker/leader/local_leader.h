@@ -46,6 +46,8 @@ class LocalLeader final : public LeaderPort {
 
   void refuse(int rank, const wire::ItemsRefused& refused);
   void answer(int rank, const wire::ControlRelayReply& verdicts);
+  /// The pool goes on without this worker: its connection ends, and it gets no more messages.
+  void leave_out(int rank);
 
  private:
   void take(int rank, wire::Items items);
@@ -59,7 +61,8 @@ class LocalLeader final : public LeaderPort {
   Relays& relays_;
   LeaderInbox& inbox_;
   Clock& clock_;
-  /// By rank. Written before the leader begins to lead, see LeaderInbox::wait_joined.
+  /// By rank; 0: none. Written before the leader begins to lead, see LeaderInbox::wait_joined, and
+  /// then by its thread.
   std::vector<PeerId> workers_;
   std::uint64_t last_order_ = 0;
 };

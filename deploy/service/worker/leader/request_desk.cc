@@ -315,6 +315,41 @@ void RequestDesk::end_sequence(SequenceId id, ErrorCode code, const std::string&
   order_due_ = true;
 }
 
+void RequestDesk::lose_worker(int rank, Time now) {
+  drop_items_of(rank);
+  const Loss loss = sequencer_.losses().lose_worker(rank);
+  for (const SequenceId id : loss.steps) {
+    drop_waiting(id, {ErrorCode::kWorkerLost,
+                      fmt::format("sequence {}: its step ended with worker {}", id, rank)});
+    (void)book_.closed(id, false, now);
+    ++meter_.totals.aborted_steps;
+  }
+  for (const SequenceId id : loss.epochs) rows_change(id);
+  // The time of the change counts towards no lease: homes may be unknown to their clients.
+  for (const SequenceId id : book_.ids()) leases_.touch(id, now);
+  order_due_ = true;
+}
+
+/// The leaves of a sequence that lack rows, or their owners, are others now.
+void RequestDesk::rows_change(SequenceId id) {
+  const std::vector<std::int32_t>& lost = sequencer_.ledger().running().at(id).lost;
+  if (!lost.empty()) book_.lost(*find(id), lost);
+}
+
+/// Nobody waits for their answers any more.
+void RequestDesk::drop_items_of(int home) {
+  std::erase_if(held_, [&](const WaitingItem& held) { return held.rank == home; });
+  std::vector<SequenceId> ids;
+  for (const SequenceId id : book_.ids()) {
+    if (find(id)->home == home && book_.waiting(id)) ids.push_back(id);
+  }
+  for (const SequenceId id : ids) {
+    (void)partial_calls_.remove(id);
+    std::erase_if(waiting_, [id](const WaitingItem& waiting) { return waiting.item.id == id; });
+    book_.set_waiting(id, false);
+  }
+}
+
 void RequestDesk::refuse(const WaitingItem& waiting, const wire::Outcome& outcome) {
   ++meter_.totals.refused_items;
   outbox_.refuse(waiting.rank, waiting.ticket, waiting.index, outcome);
@@ -379,7 +414,20 @@ void RequestDesk::round_ended(std::span<const WaitingItem> round, const wire::Ou
   }
 }
 
+void RequestDesk::round_broke(std::span<const WaitingItem> round) {
+  for (const WaitingItem& waiting : round) book_.set_waiting(waiting.item.id, false);
+}
+
+void RequestDesk::has_run(const WaitingItem& waiting) {
+  const StepItem& item = waiting.item;
+  if (book_.has_open(item)) book_.ran(item.id, item.layer);
+}
+
 void RequestDesk::give_away(Time now) {
+  for (const SequenceId id : sequencer_.losses().give_room()) {
+    rows_change(id);
+    order_due_ = true;
+  }
   if (now < next_give_away_) return;
   const auto is_busy = [this](SequenceId id) { return book_.waiting(id); };
   if (sequencer_.give_away(is_busy)) {
@@ -405,6 +453,27 @@ const Sequence* RequestDesk::find(SequenceId id) const {
   return sequencer_.ledger().table().contains(id) ? &sequencer_.ledger().table().at(id) : nullptr;
 }
 
+/// Rows of a sequence that went with a worker, leaf by leaf, so that who sends one again cuts it
+/// alike.
+std::vector<Extent> RequestDesk::lost_rows(const Sequence& s) const {
+  const std::int64_t leaf_tokens = sequencer_.ledger().table().leaf_tokens();
+  std::vector<Extent> rows;
+  for (const std::int32_t leaf : sequencer_.ledger().running().at(s.id).lost) {
+    const std::int64_t begin = leaf * leaf_tokens;
+    const int owner = s.leaves[static_cast<std::size_t>(leaf)].owner;
+    rows.push_back({begin, std::min(begin + leaf_tokens, s.length), owner});
+  }
+  return rows;
+}
+
+std::vector<int> RequestDesk::lost_workers() const {
+  std::vector<int> lost;
+  for (int w = 0; std::cmp_less(w, sequencer_.ledger().pools().size()); ++w) {
+    if (sequencer_.ledger().lost(w)) lost.push_back(w);
+  }
+  return lost;
+}
+
 SequenceInfo RequestDesk::info(const Sequence& s) const {
   return {.id = s.id,
           .epoch = s.epoch,
@@ -415,6 +484,8 @@ SequenceInfo RequestDesk::info(const Sequence& s) const {
           .present_tokens = s.present_tokens,
           .length = s.length,
           .extents = book_.extents(s.id),
+          .lost = lost_rows(s),
+          .lost_workers = lost_workers(),
           .token = wire::access_token(config_.pool_key, s.id),
           .idempotency_key = book_.idempotency(s.id).key,
           .idempotency_secret = book_.idempotency(s.id).secret,
@@ -433,7 +504,8 @@ void RequestDesk::describe(RegisterPool& pool) const {
 void RequestDesk::fill(Heartbeat& heartbeat) const {
   heartbeat.draining = draining_;
   for (Heartbeat::Worker& worker : heartbeat.workers) {
-    worker.draining = sequencer_.ledger().draining(worker.rank);
+    worker.lost = sequencer_.ledger().lost(worker.rank);
+    worker.draining = !worker.lost && sequencer_.ledger().draining(worker.rank);
   }
   heartbeat.metrics.filling = static_cast<std::int64_t>(book_.filling());
   heartbeat.metrics.stepping = static_cast<std::int64_t>(book_.open_steps());

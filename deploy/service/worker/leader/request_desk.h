@@ -30,6 +30,9 @@ class RequestDesk {
 
   void receive(const LeaderMail& mail, Time now);
   void end_leases(Time now);
+  /// A worker is gone, between two orders: those that had rows or their home there are told so when
+  /// they ask next, and all others go on.
+  void lose_worker(int rank, Time now);
 
   /// Whether enough items wait for a round (one per open step, or max_batch), or the oldest one has
   /// waited for batch_wait.
@@ -38,7 +41,12 @@ class RequestDesk {
   /// refused.
   void take_round(Time now, std::vector<WaitingItem>& round);
   void round_ended(std::span<const WaitingItem> round, const wire::Outcome& outcome, Time now);
-  /// Between orders: takes from workers that are being emptied what needs no copies.
+  /// A collective failed: homes ask again for the round's items when the pool goes on.
+  void round_broke(std::span<const WaitingItem> round);
+  /// An item of such a round has run all the same, and its client was answered.
+  void has_run(const WaitingItem& item);
+  /// Between orders: takes from workers that are being emptied what needs no copies, and gives room
+  /// to those that lost a worker.
   void give_away(Time now);
   /// An order is due, whatever it holds.
   void want_order() noexcept { order_due_ = true; }
@@ -77,9 +85,13 @@ class RequestDesk {
   void commit(SequenceId id, std::int32_t accepted, Time now);
   void refuse(const WaitingItem& waiting, const wire::Outcome& outcome);
   void drop_waiting(SequenceId id, const wire::Outcome& outcome);
+  void drop_items_of(int home);
+  void rows_change(SequenceId id);
   void reply(std::uint64_t request, const wire::Outcome& outcome,
              std::optional<SequenceInfo> sequence = {});
   [[nodiscard]] const Sequence* find(SequenceId id) const;
+  [[nodiscard]] std::vector<Extent> lost_rows(const Sequence& s) const;
+  [[nodiscard]] std::vector<int> lost_workers() const;
   [[nodiscard]] SequenceInfo info(const Sequence& sequence) const;
 
   const LeaderConfig& config_;

@@ -23,11 +23,8 @@ wire::Outcome check_version(SequenceId id, std::uint32_t epoch, const Sequence* 
   if (s == nullptr) {
     return refusal(ErrorCode::kNotFound, "sequence {}: not here, or it has ended", id);
   }
-  if (epoch != s->epoch) {
-    return refusal(ErrorCode::kStaleEpoch, "sequence {}: epoch {} is over, now is {}", s->id, epoch,
-                   s->epoch);
-  }
-  return {};
+  const Status status = check_epoch(*s, epoch);
+  return {status.code(), status.message()};
 }
 
 }  // namespace
@@ -41,10 +38,21 @@ std::vector<Extent> holders(const Sequence& sequence, std::int64_t tokens, int l
   return extents;
 }
 
+const StepBook::Entry* StepBook::find(SequenceId id) const {
+  const auto found = entries_.find(id);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+StepBook::Owner& StepBook::expect(std::vector<Owner>& owners, std::int32_t rank,
+                                  std::uint32_t since, std::int64_t position) {
+  const auto known = std::ranges::find(owners, rank, &Owner::rank);
+  if (known != owners.end()) return *known;
+  return owners.emplace_back(Owner{.rank = rank, .since = since, .missing_position = position});
+}
+
 void StepBook::add(const Sequence& sequence, Idempotency idempotency, Time now) {
   remove(sequence.id);
-  Entry entry{.epoch = sequence.epoch,
-              .extents = holders(sequence, sequence.prompt_tokens, leaf_tokens_),
+  Entry entry{.extents = holders(sequence, sequence.prompt_tokens, leaf_tokens_),
               .owners = {},
               .incomplete = 0,
               .step = {},
@@ -52,12 +60,7 @@ void StepBook::add(const Sequence& sequence, Idempotency idempotency, Time now) 
               .idempotency = std::move(idempotency),
               .last = now};
   const auto count = [&](const Leaf& leaf, const LeafPart& part) {
-    auto owner = std::ranges::find(entry.owners, leaf.owner, &Owner::rank);
-    if (owner == entry.owners.end()) {
-      entry.owners.push_back({.rank = leaf.owner, .missing_position = part.begin});
-      owner = std::prev(entry.owners.end());
-    }
-    owner->total += layers_ * part.rows();
+    expect(entry.owners, leaf.owner, sequence.epoch, part.begin).total += layers_ * part.rows();
   };
   for_each_leaf(sequence, sequence.present_tokens, sequence.prompt_tokens, leaf_tokens_, count);
   entry.incomplete = entry.owners.size();
@@ -75,14 +78,37 @@ void StepBook::remove(SequenceId id) {
 
 void StepBook::progress(const wire::Progress& progress) {
   const auto found = entries_.find(progress.sequence_id);
-  if (found == entries_.end() || found->second.epoch != progress.epoch) return;
+  if (found == entries_.end()) return;
   Entry& entry = found->second;
   const auto owner = std::ranges::find(entry.owners, progress.rank, &Owner::rank);
-  if (owner == entry.owners.end() || owner->complete()) return;
+  if (owner == entry.owners.end() || owner->complete() || progress.epoch < owner->since) return;
   owner->done = progress.rows_done;
   owner->missing_layer = progress.missing_layer;
   owner->missing_position = progress.missing_position;
   if (owner->complete() && --entry.incomplete == 0) --filling_;
+}
+
+/// An owner that has its rows, or had none of the lost leaves, keeps what it has told.
+void StepBook::lost(const Sequence& sequence, std::span<const std::int32_t> lost) {
+  Entry& entry = entries_.at(sequence.id);
+  if (entry.incomplete > 0) --filling_;
+  entry.extents = holders(sequence, sequence.length, leaf_tokens_);
+  std::vector<Owner> owners;
+  for (const std::int32_t leaf : lost) {
+    const std::int64_t begin = std::int64_t{leaf} * leaf_tokens_;
+    const std::int64_t rows = std::min<std::int64_t>(leaf_tokens_, sequence.length - begin);
+    expect(owners, sequence.leaves[static_cast<std::size_t>(leaf)].owner, sequence.epoch, begin)
+        .total += layers_ * rows;
+  }
+  for (const Owner& owner : entry.owners) {
+    const bool here = std::ranges::count(sequence.leaves, owner.rank, &Leaf::owner) > 0;
+    const bool known = std::ranges::count(owners, owner.rank, &Owner::rank) > 0;
+    if (here && !known && owner.rank != kNoWorker) owners.push_back(owner);
+  }
+  entry.owners = std::move(owners);
+  entry.incomplete = static_cast<std::size_t>(
+      std::ranges::count_if(entry.owners, [](const Owner& owner) { return !owner.complete(); }));
+  if (entry.incomplete > 0) ++filling_;
 }
 
 bool StepBook::filled(SequenceId id) const {
@@ -97,6 +123,10 @@ std::string StepBook::missing(const Entry& entry) {
     // The first few tell enough; a sequence may be spread over hundreds of workers.
     if (text.size() > 200) return text + ", ...";
     if (!text.empty()) text += ", ";
+    if (owner.rank == kNoWorker) {
+      text += fmt::format("rows from {} on wait for room", owner.missing_position);
+      continue;
+    }
     text +=
         fmt::format("worker {} has {} of {} rows, first missing layer {} position {}", owner.rank,
                     owner.done, owner.total, owner.missing_layer, owner.missing_position);
@@ -244,6 +274,12 @@ void StepBook::opened(const StepItem& item, Time now) {
 
 void StepBook::set_waiting(SequenceId id, bool waiting) {
   entries_.at(id).waiting = waiting;
+}
+
+bool StepBook::has_open(const StepItem& item) const {
+  const Entry* const entry = find(item.id);
+  return entry != nullptr && entry->step && entry->step->base == item.base_length &&
+         entry->step->tokens == item.tokens;
 }
 
 void StepBook::ran(SequenceId id, int layer) {

@@ -63,6 +63,12 @@ class StepBook {
   /// Records that the open step has ended, with new tokens or without.
   Closed closed(SequenceId id, bool committed, Time now);
 
+  /// Rows of `lost` leaves (PoolLedger::Running) are to come again, to the owners that the leaves
+  /// have now: the epoch may be a new one. Without an open step.
+  void lost(const Sequence& sequence, std::span<const std::int32_t> lost);
+
+  /// Whether the step of an item is open.
+  [[nodiscard]] bool has_open(const StepItem& item) const;
   [[nodiscard]] bool contains(SequenceId id) const { return entries_.contains(id); }
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
   /// How many sequences wait for rows of their prompt. None of them has an open step.
@@ -75,7 +81,7 @@ class StepBook {
     return entries_.at(id).idempotency;
   }
   /// The parts of the prompt and the workers that receive them: the owners at admission, even if
-  /// leaves have moved since.
+  /// leaves have moved since; after a loss, all rows and their owners.
   [[nodiscard]] const std::vector<Extent>& extents(SequenceId id) const {
     return entries_.at(id).extents;
   }
@@ -86,7 +92,8 @@ class StepBook {
 
  private:
   struct Owner {
-    std::int32_t rank = 0;
+    std::int32_t rank = 0;    // or kNoWorker: the rows wait for room
+    std::uint32_t since = 0;  // the epoch in which it began to expect these rows
     std::int64_t done = 0;
     std::int64_t total = 0;
     std::int32_t missing_layer = 0;
@@ -101,7 +108,6 @@ class StepBook {
     Time opened{};
   };
   struct Entry {
-    std::uint32_t epoch = 0;  // at admission: that of the prompt's rows
     std::vector<Extent> extents;
     std::vector<Owner> owners;
     std::size_t incomplete = 0;  // owners
@@ -113,6 +119,9 @@ class StepBook {
   };
 
   [[nodiscard]] static std::string missing(const Entry& entry);
+  [[nodiscard]] static Owner& expect(std::vector<Owner>& owners, std::int32_t rank,
+                                     std::uint32_t since, std::int64_t position);
+  [[nodiscard]] const Entry* find(SequenceId id) const;
   [[nodiscard]] std::string missing_layers(const Step& step) const;
   /// Adds the commit of the step up to `length` to `decision`.
   void decide_commit(const Entry& entry, std::int64_t length, Decision& decision) const;

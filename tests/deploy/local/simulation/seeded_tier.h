@@ -27,11 +27,15 @@ class SeededTier {
   SeededTier(const SeededTier&) = delete;
   SeededTier& operator=(const SeededTier&) = delete;
 
-  /// Runs to the end of the pool, which is in order unless a worker was killed. Call it once.
+  /// Runs to the end of the pool, which is in order unless worker 0 was killed. Call it once.
   void run();
 
   [[nodiscard]] int workers() const noexcept { return workers_; }
-  [[nodiscard]] int killed_worker() const noexcept { return broken_ ? victim_ : -1; }  // -1: none
+  [[nodiscard]] bool leader_killed() const noexcept { return broken_; }
+  /// Other workers that were killed.
+  [[nodiscard]] int lost_workers() const noexcept { return lost_workers_; }
+  /// That clients pushed again since a worker had them.
+  [[nodiscard]] std::int64_t rows_again() const noexcept { return rows_again_; }
   /// Messages that have arrived, and calls of clients.
   [[nodiscard]] int events() const noexcept { return events_; }
   /// Messages and threads that were held up for long, processes that stood still, connections that
@@ -80,7 +84,9 @@ class SeededTier {
   void cut();
   void drain();
   void kill_client();
+  void kill_leader();
   void kill_worker();
+  [[nodiscard]] bool watched() const noexcept { return lost_workers_ < workers_ - 1; }
   void check_heartbeat();
   void check_idle();
   void end_pool();
@@ -90,7 +96,8 @@ class SeededTier {
   SimulatedClock clock_;
   SimulatedNetwork network_;
   int workers_;
-  int victim_;  // the worker that will be killed; -1: none
+  bool leader_dies_;
+  int victims_;  // how many other workers die
   WorkerOptions options_;
   LocalControl control_;
   ThreadGroup group_;
@@ -108,6 +115,8 @@ class SeededTier {
   std::int64_t present_tokens_ = 0;
   int forks_ = 0;
   int emptied_ = 0;
+  int lost_workers_ = 0;
+  std::int64_t rows_again_ = 0;
   std::function<bool(ToPool)> request_;  // to the leader
   std::optional<int> draining_;          // the worker that is being emptied
   std::uint64_t digest_ = 0;

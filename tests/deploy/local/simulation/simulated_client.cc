@@ -48,25 +48,70 @@ Status SimulatedClient::call(const char* what, Duration patience,
   const bool again = code == ErrorCode::kFailedPrecondition &&
                      (may_be_refused || status.message().ends_with("until the deadline"));
   const bool usual = code == ErrorCode::kOk || code == ErrorCode::kDeadlineExceeded ||
-                     code == ErrorCode::kUnavailable || code == ErrorCode::kPoolFull || again;
+                     code == ErrorCode::kUnavailable || code == ErrorCode::kPoolFull || again ||
+                     (code == ErrorCode::kWorkerLost && tier_.lost_workers() > 0);
   EXPECT_TRUE(usual || (tier_.broken() && code == ErrorCode::kPoolLost))
       << what << ": " << error_code_name(code) << ": " << status.message();
   if (!usual) lost_ = true;
   return status;
 }
 
-bool SimulatedClient::insist(const char* what, const std::function<void(Deadline)>& work,
-                             bool may_be_refused) {
+bool SimulatedClient::insist(Held* held, const char* what,
+                             const std::function<void(Deadline)>& work, bool may_be_refused) {
   Status status;
   for (int i = 0; i < 20 && !lost_; ++i) {
     status = call(what, milliseconds(tier_.dice.between(500, 4000)), work, may_be_refused);
     if (status.ok()) return true;
+    if (status.code() == ErrorCode::kWorkerLost) {
+      if (held == nullptr) return false;
+      recover(*held);
+    }
     if (status.code() == ErrorCode::kFailedPrecondition) pass(seconds(1));
     if (tier_.broken() && i >= 3) break;
   }
   EXPECT_TRUE(tier_.broken()) << what << ": " << status.message();
   lost_ = true;
   return false;
+}
+
+/// The sequence as its pool has it: its open step has ended, and rows that it lost come again. More
+/// may be lost meanwhile.
+void SimulatedClient::recover(Held& held) {
+  held.recovered = true;
+  for (int i = 0; i < 200 && !lost_; ++i) {
+    SequenceHandle now = held.handle;
+    if (!insist(nullptr, "refresh", [&](Deadline deadline) { client_.refresh(now, deadline); })) {
+      continue;
+    }
+    held.handle = now;
+    for (auto& rows : held.rows) ASSERT_LE(now.length, std::ssize(rows));
+    const bool waits = std::ranges::count(now.lost, -1, &Extent::rank) > 0;
+    if (waits) {
+      pass(milliseconds(100));
+      continue;
+    }
+    bool pushed = true;
+    for (const Extent& lost : now.lost) {
+      for (int layer = 0; layer < now.shape.layers && pushed; ++layer) {
+        std::vector<float> rows;
+        for (std::int64_t p = lost.begin; p < lost.end; ++p) {
+          const Values& row =
+              held.rows[static_cast<std::size_t>(layer)][static_cast<std::size_t>(p)];
+          rows.insert(rows.end(), row.begin(), row.end());
+        }
+        pushed = insist(nullptr, "push_rows again", [&](Deadline deadline) {
+          client_.push_rows(held.handle, layer, lost.begin, std::as_bytes(std::span(rows)),
+                            deadline);
+        });
+      }
+      rows_again_ += pushed ? lost.end - lost.begin : 0;
+    }
+    if (pushed && insist(nullptr, "wait_ready again",
+                         [&](Deadline deadline) { client_.wait_ready(held.handle, deadline); })) {
+      return;
+    }
+  }
+  EXPECT_TRUE(lost_) << "sequence " << held.handle.id << " does not recover";
 }
 
 SimulatedClient::Values SimulatedClient::draw(std::size_t count) {
@@ -143,7 +188,7 @@ void SimulatedClient::start() {
 }
 
 /// It begins with rows of another one, which goes on, and has some of its own.
-void SimulatedClient::fork(const Held& parent) {
+void SimulatedClient::fork(Held& parent) {
   const std::int64_t length = parent.handle.length;
   if (length == 0) return;
   const std::int64_t shared = tier_.dice.between(1, length);
@@ -181,21 +226,30 @@ void SimulatedClient::fill(Held held) {
       const Values& row = rows[static_cast<std::size_t>(p)];
       rest.insert(rest.end(), row.begin(), row.end());
     }
-    if (!rest.empty() && !insist("push_rows", [&](Deadline deadline) {
+    if (!rest.empty() && !insist(nullptr, "push_rows", [&](Deadline deadline) {
           client_.push_rows(held.handle, layer, present, std::as_bytes(std::span(rest)), deadline);
         })) {
-      return;
+      return give_up(held);
     }
   }
-  if (!insist("wait_ready",
+  if (!insist(nullptr, "wait_ready",
               [&](Deadline deadline) { client_.wait_ready(held.handle, deadline); })) {
-    return;
+    return give_up(held);
   }
+  // It is ready, perhaps for another epoch: what else is asked of it says so.
   check_workers(held);
   held_.push_back(std::move(held));
 }
 
+/// A prompt that loses rows while they come is pushed as a new one.
+void SimulatedClient::give_up(const Held& held) {
+  if (lost_) return;
+  static_cast<void>(
+      call("free", seconds(3), [&](Deadline deadline) { client_.free(held.handle, deadline); }));
+}
+
 void SimulatedClient::step(Held& held) {
+  held.recovered = false;
   const auto tokens = static_cast<std::int32_t>(tier_.dice.between(1, 3));
   const auto before = static_cast<std::size_t>(held.handle.length);
   const auto width = static_cast<std::size_t>(held.handle.shape.latent_dim());
@@ -205,19 +259,23 @@ void SimulatedClient::step(Held& held) {
   }
   int layer = 0;
   while (layer < held.handle.shape.layers && attend(held, layer, tokens)) ++layer;
-  if (lost_) return;
+  if (lost_ || held.recovered) return;
   const bool whole = layer == held.handle.shape.layers;
   const auto accepted = static_cast<std::int32_t>(whole ? tier_.dice.between(1, tokens) : 0);
   SequenceHandle* handle = &held.handle;
   if (!insist(
-          "commit",
+          &held, "commit",
           [&](Deadline deadline) {
+            if (held.recovered) return;  // the step has ended, in one way or the other
             client_.commit(std::span(&handle, 1), std::span(&accepted, 1), deadline);
           },
           held.given_up)) {
     return;
   }
-  EXPECT_EQ(held.handle.length, static_cast<std::int64_t>(before) + accepted);
+  const std::int64_t length = held.handle.length;
+  EXPECT_TRUE(length == static_cast<std::int64_t>(before) + accepted ||
+              (held.recovered && length == static_cast<std::int64_t>(before)))
+      << length;
   check_leader(held);
 }
 
@@ -248,6 +306,10 @@ bool SimulatedClient::attend(Held& held, int layer, std::int32_t tokens) {
         "attend", patience,
         [&](Deadline deadline) { client_.attend(std::span(&item, 1), layer, deadline); },
         held.given_up);
+    if (status.code() == ErrorCode::kWorkerLost) {
+      recover(held);
+      return false;
+    }
     held.given_up = held.given_up || !status.ok();
     if (!status.ok()) continue;
     check_workers(held);
@@ -287,7 +349,7 @@ void SimulatedClient::check_output(const Held& held, int layer, std::span<const 
   }
 }
 
-void SimulatedClient::pull(const Held& held) {
+void SimulatedClient::pull(Held& held) {
   if (held.handle.length == 0) return;
   const std::int64_t begin = tier_.dice.roll(held.handle.length);
   const std::int64_t end = tier_.dice.between(begin + 1, held.handle.length);
@@ -295,7 +357,7 @@ void SimulatedClient::pull(const Held& held) {
   const auto width = static_cast<std::size_t>(held.handle.shape.latent_dim());
   std::vector<float> pulled(static_cast<std::size_t>(end - begin) * width);
   const PulledRows part{&held.handle, layer, begin, std::as_writable_bytes(std::span(pulled))};
-  if (!insist("pull_rows",
+  if (!insist(&held, "pull_rows",
               [&](Deadline deadline) { client_.pull_rows(std::span(&part, 1), deadline); })) {
     return;
   }
@@ -314,10 +376,14 @@ void SimulatedClient::truncate(Held& held) {
       "truncate", milliseconds(tier_.dice.between(200, 3000)),
       [&](Deadline deadline) { client_.truncate(held.handle, after, deadline); }, held.given_up);
   if (lost_) return;
-  if (!status.ok()) {  // whether it was done is open, until the pool says so
+  held.recovered = false;
+  if (status.code() == ErrorCode::kWorkerLost) {
+    recover(held);
+    if (lost_) return;
+  } else if (!status.ok()) {  // whether it was done is open, until the pool says so
     SequenceHandle now;
     for (int i = 0; i < 5; ++i) {  // it may be under way
-      if (!insist("query",
+      if (!insist(nullptr, "query",
                   [&](Deadline deadline) { now = client_.query(held.handle, deadline); })) {
         return;
       }
@@ -329,7 +395,8 @@ void SimulatedClient::truncate(Held& held) {
   }
   name_blocks(held, std::min(held.handle.length, before), 0);
   EXPECT_TRUE(held.handle.length == after ||
-              (!status.ok() && held.handle.length == before && held.handle.epoch == epoch))
+              (!status.ok() && held.handle.length == before &&
+               (held.handle.epoch == epoch || tier_.lost_workers() > 0)))
       << held.handle.length;
   check_leader(held);
 }
@@ -348,7 +415,7 @@ void SimulatedClient::leave(std::size_t index) {
   const std::int64_t length = held.handle.length;
   name_blocks(held, length, 0);
   const Prefix prefix = names ? held.prefix : Prefix{};
-  const bool freed = insist("free", [&](Deadline deadline) {
+  const bool freed = insist(&held, "free", [&](Deadline deadline) {
     const SequenceHandle* one = &held.handle;
     client_.free(std::span(&one, 1), deadline, std::span(&prefix, 1));
   });
@@ -357,12 +424,14 @@ void SimulatedClient::leave(std::size_t index) {
   last_ = {.handle = {}, .rows = std::move(held.rows), .prefix = std::move(held.prefix)};
 }
 
-void SimulatedClient::check_leader(const Held& held) {
+void SimulatedClient::check_leader(Held& held) {
   if (!tier_.dice.one_in(3)) return;
   SequenceHandle now;
-  if (!insist("query", [&](Deadline deadline) { now = client_.query(held.handle, deadline); })) {
+  if (!insist(nullptr, "query",
+              [&](Deadline deadline) { now = client_.query(held.handle, deadline); })) {
     return;
   }
+  if (tier_.lost_workers() > 0 && now.epoch > held.handle.epoch) return recover(held);
   EXPECT_EQ(now.epoch, held.handle.epoch) << "sequence " << now.id;
   EXPECT_EQ(now.length, held.handle.length) << "sequence " << now.id;
   std::int64_t end = 0;
@@ -374,10 +443,13 @@ void SimulatedClient::check_leader(const Held& held) {
 }
 
 void SimulatedClient::check_workers(const Held& held) const {
+  if (!tier_.watched()) return;
   const SequenceId id = held.handle.id;
   ASSERT_TRUE(tier_.orders.table().contains(id)) << "sequence " << id << " is lost";
   const Sequence& s = tier_.orders.table().at(id);
-  EXPECT_EQ(s.epoch, held.handle.epoch) << "sequence " << id;
+  EXPECT_TRUE(s.epoch == held.handle.epoch ||
+              (tier_.lost_workers() > 0 && s.epoch > held.handle.epoch))
+      << "sequence " << id;
   EXPECT_EQ(s.length, held.handle.length) << "sequence " << id;
 }
 

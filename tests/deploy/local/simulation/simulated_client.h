@@ -20,8 +20,12 @@ class SimulatedClient {
     Clock& clock;
     Dice& dice;
     const OrderWatch& orders;
-    /// Whether a worker was killed: calls may say that the pool is lost from then on.
+    /// Whether worker 0 was killed: calls may say that the pool is lost from then on.
     std::function<bool()> broken;
+    /// How many other workers were killed.
+    std::function<int()> lost_workers;
+    /// Whether `orders` has all: worker 0 alone sends itself none.
+    std::function<bool()> watched;
     /// Into the digest of the run.
     std::function<void(std::uint64_t)> note;
     /// A call returns so long after its deadline at the latest.
@@ -35,6 +39,8 @@ class SimulatedClient {
   /// Of its prompts, that were there at admission.
   [[nodiscard]] std::int64_t present_tokens() const noexcept { return present_tokens_; }
   [[nodiscard]] int forks() const noexcept { return forks_; }
+  /// Rows of a layer that it pushed again since they were lost with a worker.
+  [[nodiscard]] std::int64_t rows_again() const noexcept { return rows_again_; }
 
  private:
   /// Rows and queries of one position of one layer.
@@ -46,12 +52,14 @@ class SimulatedClient {
     /// A call of the open step, or of one before it, was given up: until it has ended, the pool may
     /// refuse others.
     bool given_up = false;
+    bool recovered = false;  // in the call that goes on: it ended the open step
   };
 
   [[nodiscard]] Status call(const char* what, Duration patience,
                             const std::function<void(Deadline)>& work, bool may_be_refused = false);
-  /// The same call until it is answered: a fault ends it at its deadline, and may do so again.
-  bool insist(const char* what, const std::function<void(Deadline)>& work,
+  /// The same call until it is answered: a fault ends it at its deadline, and may do so again, and
+  /// `held`, if there is one, may have lost a worker.
+  bool insist(Held* held, const char* what, const std::function<void(Deadline)>& work,
               bool may_be_refused = false);
   void pass(Duration duration);
   [[nodiscard]] Values draw(std::size_t count);
@@ -61,20 +69,23 @@ class SimulatedClient {
 
   void act();
   void start();
-  void fork(const Held& parent);
+  void fork(Held& parent);
   [[nodiscard]] bool admit(Held& held, const AdmitRequest& wanted);
   void fill(Held held);
+  void give_up(const Held& held);
+  /// Pushes the rows again that went with a worker.
+  void recover(Held& held);
   void step(Held& held);
   [[nodiscard]] bool attend(Held& held, int layer, std::int32_t tokens);
   void check_output(const Held& held, int layer, std::span<const float> query,
                     std::span<const float> output, std::int64_t position) const;
   /// What comes back is what was acknowledged, bit for bit.
-  void pull(const Held& held);
+  void pull(Held& held);
   void truncate(Held& held);
   void extend(Held& held);
   void leave(std::size_t index);
   /// Nothing acknowledged is lost: what the leader says of the sequence.
-  void check_leader(const Held& held);
+  void check_leader(Held& held);
   /// The same: what the workers know when they have run an item of it.
   void check_workers(const Held& held) const;
 
@@ -86,6 +97,7 @@ class SimulatedClient {
   int calls_ = 0;
   int forks_ = 0;
   std::int64_t present_tokens_ = 0;
+  std::int64_t rows_again_ = 0;
 };
 
 }  // namespace tributary::test

@@ -47,13 +47,13 @@ class TierSimulation : public testing::TestWithParam<std::uint64_t> {
 TEST_P(TierSimulation, NothingAcknowledgedIsLostAndTheSeedRepeatsItsRun) {
   const SeededTier& first = run(GetParam());
   fmt::print(
-      "seed {}: {} workers, {}, {} events, {} faults, {} rows shared, {} forks, {} times emptied, "
+      "seed {}: {} workers, {}, {} others killed, {} rows pushed again, {} events, {} faults, {} "
+      "rows shared, {} forks, {} times emptied, "
       "{} orders, {} turns, {:.1f} s, digest {:016x}\n",
-      GetParam(), first.workers(),
-      first.killed_worker() < 0 ? "none killed"
-                                : fmt::format("worker {} killed", first.killed_worker()),
-      first.events(), first.faults(), first.present_tokens(), first.forks(), first.emptied(),
-      first.orders(), first.turns(), first.simulated_seconds(), first.digest());
+      GetParam(), first.workers(), first.leader_killed() ? "the leader killed" : "the leader lives",
+      first.lost_workers(), first.rows_again(), first.events(), first.faults(),
+      first.present_tokens(), first.forks(), first.emptied(), first.orders(), first.turns(),
+      first.simulated_seconds(), first.digest());
   EXPECT_GE(first.events(), 1000);
   EXPECT_GE(first.faults(), 50);
   if (HasFailure()) return;
