@@ -30,7 +30,8 @@ class MpiEnvironment {
     std::chrono::milliseconds finalize_timeout_after_failure{1'000};
   };
 
-  /// MPI may remove its own flags from `argc` and `argv`. Throws kFailedPrecondition when MPI was
+  /// MPI may remove its own flags from `argc` and `argv`. SIGPIPE is ignored from now on, unless it
+  /// is handled: a send to a dead rank raises it over TCP. Throws kFailedPrecondition when MPI was
   /// initialised before, kUnsupported when the MPI library lacks the thread level. Without a
   /// launcher the process is the only rank.
   MpiEnvironment(int* argc, char*** argv, const Options& options);

@@ -188,6 +188,31 @@ TEST(ThreadGroup, PoisonFromOutsideWakesAllRanks) {
   });
 }
 
+// run_ranks() ends ranks by this, wherever they are.
+TEST(ThreadGroup, PoisonFromOutsideReachesSurvivorsEvenThoseThatAreStillToCome) {
+  ThreadGroup group(2);
+  const std::unique_ptr<Communicator> whole = group.take(0);
+  const std::vector<int> alone{0};
+  const std::unique_ptr<Communicator> before = whole->survivors(alone);
+  group.poison({ErrorCode::kWorkerFailed, "the power is out"});
+  const std::unique_ptr<Communicator> after = whole->survivors(alone);
+  for (Communicator* survivors : {before.get(), after.get()}) {
+    EXPECT_EQ(survivors->broadcast({}, 0, ample_deadline()).message(), "the power is out");
+  }
+}
+
+TEST(ThreadGroup, MismatchedSurvivorsAreComparedWithTheFirstOfThem) {
+  run_ranks(3, [](Communicator& whole) {
+    if (whole.rank() == 0) return;
+    const auto survivors = whole.survivors(std::vector<int>{1, 2});
+    std::array<std::byte, 8> data{};
+    const std::size_t bytes = whole.rank() == 1 ? 8 : 4;
+    const Status status = survivors->broadcast(std::span(data).first(bytes), 1, ample_deadline());
+    EXPECT_EQ(status.message(),
+              "rank 2 does not match its peers: broadcast of 4 bytes from 1, on rank 1 8 from 1");
+  });
+}
+
 // Deadlines pass at every point of a call, most often while ranks copy; then the call's buffers are
 // overwritten and freed at once. The sanitizers watch, and a call is ok on all ranks or on none.
 TEST(ThreadGroup, BuffersAreFreeWhenAFailedCallReturns) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "comm/mpi/launcher.h"
@@ -54,6 +55,19 @@ TEST(MpiCommunicator, CommunicatorsDoNotDisturbEachOther) {
   std::array<std::byte, 8> data{};
   EXPECT_EQ(broken.broadcast(data, 0, ample_deadline()).code(),
             broken.size() == 1 ? ErrorCode::kOk : ErrorCode::kDeadlineExceeded);
+}
+
+TEST(MpiCommunicator, SurvivorsAreMadeEightTimes) {
+  std::unique_ptr<Communicator> current =
+      make_mpi_communicator(mpi_environment(), ample_deadline());
+  for (int loss = 0; loss < 8; ++loss) current = current->survivors(current->members());
+  const Status status = status_of([&] { (void)current->survivors(current->members()); });
+  EXPECT_EQ(status.code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(status.message(),
+            "mpi: all 9 communicators that were made at the start are used; after 8 losses a pool "
+            "has to be started anew");
+  // The last one is as good as before.
+  check_broadcast(*current, 1, 0, 1000);
 }
 
 TEST(MpiEnvironment, IsTheOnlyOne) {
