@@ -151,11 +151,11 @@ class TierClient {
   /// The sequence as its pool has it now. Throws kNotFound for one that has ended.
   [[nodiscard]] SequenceHandle query(const SequenceHandle& sequence,
                                      std::optional<Deadline> deadline = {});
-  /// Call it after kWorkerLost: the handle becomes that of the sequence as its pool has it now. Its
-  /// open step, if there was one, has ended. `lost` are the rows that went with the worker, of all
-  /// layers, prompt and committed tokens alike: push_rows() them again (one part lies in one of
-  /// `lost`), wait_ready(), and go on; or free() the sequence. Those of rank -1 wait for room on
-  /// other workers: refresh again. Throws as query().
+  /// Call it after kWorkerLost: the handle becomes that of the sequence as its pool has it now.
+  /// Where its epoch is another one, its open step has ended. `lost` are the rows that went with
+  /// the worker, of all layers, prompt and committed tokens alike: push_rows() each of them again,
+  /// wait_ready(), and go on; or free() the sequence. Those of rank -1 wait for room on other
+  /// workers: refresh again. Throws as query().
   void refresh(SequenceHandle& sequence, std::optional<Deadline> deadline = {});
   /// Call it after the last push_rows(): waits until the leaders have heard from every owner of
   /// their rows. It asks the sequences' workers alone. Throws kDeadlineExceeded naming the missing

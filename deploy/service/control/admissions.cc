@@ -22,7 +22,10 @@ struct Admissions::Pending {
 
 bool is_of_pool(const SequenceInfo& sequence, const RegisterPool& pool) noexcept {
   const auto own = [&](int rank) { return std::cmp_less(rank, pool.workers.size()) && rank >= 0; };
-  return own(sequence.home) && std::ranges::all_of(sequence.extents, own, &Extent::rank);
+  const auto own_or_none = [&](int rank) { return own(rank) || rank == kNoWorker; };
+  return own(sequence.home) && std::ranges::all_of(sequence.lost_workers, own) &&
+         std::ranges::all_of(sequence.extents, own_or_none, &Extent::rank) &&
+         std::ranges::all_of(sequence.lost, own_or_none, &Extent::rank);
 }
 
 SequenceHandle make_handle(const RegisterPool& pool, const SequenceInfo& sequence) {

@@ -206,7 +206,14 @@ void RequestDesk::receive_request(const ToPool& request, Time now) {
     } else {
       SequenceInfo found = info(*s);
       found.extents = holders(*s, s->length, sequencer_.ledger().table().leaf_tokens());
-      reply(query->request, {}, std::move(found));
+      PoolReply answer{
+          .request = query->request, .code = ErrorCode::kOk, .message = {}, .sequence = found};
+      // Rows that were lost may be pushed at once: their owners know of them by then.
+      if (order_due_ && !found.lost.empty()) {
+        outbox_.tell_after_order(std::move(answer));
+      } else {
+        outbox_.tell(std::move(answer));
+      }
     }
   } else if (const auto* set = std::get_if<SetDraining>(&request)) {
     draining_ = set->draining || stop_at_.has_value();

@@ -217,7 +217,10 @@ StepBook::Decision StepBook::decide(const wire::ControlItem& item, const Sequenc
                     .filling = false};
   const bool any_epoch = item.op == wire::ControlOp::kRenew || item.op == wire::ControlOp::kReady ||
                          item.op == wire::ControlOp::kFree;
-  if (any_epoch && sequence != nullptr) decision.outcome = {};
+  // Who waits for rows that were lost would wait for ever.
+  const bool waits =
+      item.op == wire::ControlOp::kReady && decision.outcome.code == ErrorCode::kWorkerLost;
+  if (any_epoch && sequence != nullptr && !waits) decision.outcome = {};
   if (sequence == nullptr || !decision.outcome.ok()) return decision;
   const Entry& entry = entries_.at(item.sequence_id);
   wire::Outcome& outcome = decision.outcome;

@@ -52,7 +52,8 @@ class SimulatedClient {
     /// A call of the open step, or of one before it, was given up: until it has ended, the pool may
     /// refuse others.
     bool given_up = false;
-    bool recovered = false;  // in the call that goes on: it ended the open step
+    bool recovered = false;  // since its last step began; another epoch has ended that
+    bool gone = false;       // given up: it found no room
   };
 
   [[nodiscard]] Status call(const char* what, Duration patience,
