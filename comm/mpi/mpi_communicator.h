@@ -34,9 +34,10 @@ namespace tributary {
 /// (tests/comm/mpi/rank_killed_program.cc, 4 ranks, two killed one after the other):
 ///
 ///   shared memory: the default is enough.
-///   TCP: needs `--mca btl_tcp_progress_thread 1`; 30 of 30 runs. Without it MPI_Testsome of a
-///     survivor did not return in 3 of 22 (an endless loop in libevent: no deadline is looked at),
-///     and connections may be polled every 10 ms only. An exchange of 8 bytes takes 33 us, not 27.
+///   TCP: needs `--mca btl_tcp_progress_thread 1`; 30 of 30 runs. Without it 3 of 22
+///     runs hung (in the two looked at, MPI_Testsome of a survivor never returned from libevent, so
+///     no deadline was looked at), and connections may be polled every 10 ms only. An exchange of 8
+///     bytes takes 33 us, not 27.
 ///   UCX: needs UCX_TLS without cma (`-x UCX_TLS=^cma`); 25 of 25 runs. That transport aborts a
 ///     process when it reads memory of a dead one; 2 of 10 runs.
 [[nodiscard]] std::unique_ptr<Communicator> make_mpi_communicator(const MpiEnvironment& environment,
