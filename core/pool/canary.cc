@@ -219,6 +219,10 @@ Status run_canary(const CanaryOrder& order, const CanaryInput& input, Backend& b
   }
   std::vector<double> all;
   Status status = gather_all(communicator, std::span<const double>(mine), all, deadline);
+  for (int r = 0; r < communicator.size(); ++r) {  // absent ranks say nothing
+    const bool here = std::ranges::binary_search(communicator.members(), r);
+    if (!here && status.ok()) all[static_cast<std::size_t>(r) * size] = kNothing;
+  }
   const auto homed = std::ranges::find(input.plan.homed, order.item, &HomedItem::item);
   if (!status.ok() || !failure.ok() || homed == input.plan.homed.end()) return status;
   failure = status_of([&] {

@@ -24,6 +24,7 @@ class Digest {
     value_ += mix64(hash);
   }
   void add(const Digest& other) { value_ += other.value_; }
+  void remove(const Digest& other) { value_ -= other.value_; }
 
   [[nodiscard]] std::uint64_t value() const noexcept { return value_; }
 

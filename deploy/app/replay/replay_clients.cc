@@ -23,6 +23,8 @@ namespace {
 
 /// Rows that are generated and pushed at a time; bounds the memory of a client to a few MiB.
 constexpr std::int64_t kPushRows = 4096;
+/// A sequence that lost rows may wait for others to end and make room.
+constexpr auto kRecovery = std::chrono::minutes(2);
 
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables): a signal handler has no other
 volatile std::sig_atomic_t ended_by = 0;
@@ -110,6 +112,7 @@ class ReplayClient {
     report.tokens += tokens_decoded_;
     report.prompt_tokens += prompt_tokens_;
     report.present_tokens += present_tokens_;
+    report.rows_again += rows_again_;
     for (const double us : step_us_) report.step_seconds += us * 1e-6 / options_.clients;
     step_us.insert(step_us.end(), step_us_.begin(), step_us_.end());
     fill_us.insert(fill_us.end(), fill_us_.begin(), fill_us_.end());
@@ -130,6 +133,8 @@ class ReplayClient {
     double later_ms = 0;  // of its steps after the first
     std::int64_t later_tokens = 0;
     bool has_first = false;
+    Digest step = {};                     // of the outputs of its open step
+    std::optional<Time> lost_since = {};  // rows of it, with a worker
   };
 
   void free_running(std::optional<Deadline> deadline) {
@@ -173,7 +178,7 @@ class ReplayClient {
       }
       waiting_.pop_front();
       ++run_.running;
-      fill(running_.back());
+      if (!fill(running_.back())) continue;
       prompt_tokens_ += request.input_length;
       present_tokens_ += running_.back().handle.present_tokens;
     }
@@ -185,25 +190,42 @@ class ReplayClient {
     return trace_prefix(request.hash_ids, request.input_length, options_.length_scale, kPageTokens);
   }
 
+  /// Pushes the prompt. One that loses rows meanwhile is admitted again later: returns false.
+  [[nodiscard]] bool fill(const Running& sequence) {
+    try {
+      push_prompt(sequence);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kWorkerLost) throw;
+      client_->free(sequence.handle);
+      waiting_.push_front(static_cast<std::size_t>(sequence.tag));
+      running_.pop_back();
+      --run_.running;
+      return false;
+    }
+    return true;
+  }
+
   /// The rows of the prompt that the pool has not, layer by layer, as a prefill computes them.
-  void fill(const Running& sequence) {
+  void push_prompt(const Running& sequence) {
     use_shape(sequence.handle.shape);
     const SequenceHandle& handle = sequence.handle;
     const auto begun = std::chrono::steady_clock::now();
-    const std::size_t row_bytes = tokens_->shape().row_bytes();
     for (int layer = 0; layer < handle.shape.layers; ++layer) {
-      for (std::int64_t begin = handle.present_tokens; begin < handle.prompt_tokens;
-           begin += kPushRows) {
-        if (ended()) return;
-        const std::int64_t count = std::min(kPushRows, handle.prompt_tokens - begin);
-        rows_.resize(static_cast<std::size_t>(count) * row_bytes);
-        tokens_->write_rows(sequence.tag, layer, begin, count, rows_.data());
-        client_->push_rows(handle, layer, begin, rows_);
-        show_progress();
-      }
+      push(sequence, layer, handle.present_tokens, handle.prompt_tokens);
     }
+    if (ended()) return;
     client_->wait_ready(handle);
     fill_us_.push_back(seconds_since(begun) * 1e6);
+  }
+
+  void push(const Running& sequence, int layer, std::int64_t begin, std::int64_t end) {
+    for (; begin < end && !ended(); begin += kPushRows) {
+      const std::int64_t count = std::min(kPushRows, end - begin);
+      rows_.resize(static_cast<std::size_t>(count) * tokens_->shape().row_bytes());
+      tokens_->write_rows(sequence.tag, layer, begin, count, rows_.data());
+      client_->push_rows(sequence.handle, layer, begin, rows_);
+      show_progress();
+    }
   }
 
   void use_shape(const PoolShape& shape) {
@@ -216,43 +238,148 @@ class ReplayClient {
     }
   }
 
-  /// All running sequences through all layers.
+  /// All running sequences that have their rows through all layers.
   void step() {
     const AttentionShape& shape = tokens_->shape();
-    std::vector<std::int32_t> accepted;
+    std::vector<std::int32_t> accepted(running_.size(), 0);
+    std::vector<std::size_t> active;
     std::size_t tokens = 0;
-    for (const Running& sequence : running_) {
-      accepted.push_back(static_cast<std::int32_t>(
-          std::min<std::int64_t>(options_.tokens_per_step, sequence.remaining)));
-      tokens += static_cast<std::size_t>(accepted.back());
+    for (std::size_t i = 0; i < running_.size(); ++i) {
+      if (running_[i].lost_since && !recovered(running_[i])) continue;
+      active.push_back(i);
+      accepted[i] = static_cast<std::int32_t>(
+          std::min<std::int64_t>(options_.tokens_per_step, running_[i].remaining));
+      tokens += static_cast<std::size_t>(accepted[i]);
+    }
+    if (active.empty()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));  // until there is room
+      return;
     }
     records_.resize(tokens * shape.token_record_bytes());
     states_.resize(tokens * shape.state_shape().record_floats());
-    Duration spent{0};
-    const auto timed = [&](const auto& call) {
-      const auto begin = std::chrono::steady_clock::now();
-      call();
-      spent += std::chrono::steady_clock::now() - begin;
-    };
-    for (int layer = 0; layer < shape_.layers; ++layer) {
-      const std::vector<LayerItem> items = generate(layer, accepted);
-      timed([&] { client_->attend(items, layer); });
-      take(layer, accepted);
+    spent_ = {};
+    for (int layer = 0; layer < shape_.layers; ++layer) attend(active, layer, accepted);
+    commit(active, accepted);
+    for (std::size_t i = 0; i < running_.size(); ++i) {
+      running_[i].step = {};
+      if (std::ranges::count(active, i) == 0) accepted[i] = 0;
     }
-    std::vector<SequenceHandle*> handles;
-    for (Running& sequence : running_) handles.push_back(&sequence.handle);
-    timed([&] { client_->commit(handles, accepted); });
-    step_us_.push_back(std::chrono::duration<double, std::micro>(spent).count());
+    step_us_.push_back(std::chrono::duration<double, std::micro>(spent_).count());
     if (run_.step_done) run_.step_done();
     time_tokens(accepted, step_us_.back() * 1e-3);
     end_step(accepted);
   }
 
-  std::vector<LayerItem> generate(int layer, const std::vector<std::int32_t>& accepted) {
+  /// Of a call on many sequences, the places of those that lost a worker.
+  template <typename Call>
+  std::vector<std::size_t> lost_in(const Call& call) {
+    const auto begin = std::chrono::steady_clock::now();
+    std::vector<std::size_t> lost;
+    try {
+      call();
+    } catch (const ItemsError& error) {
+      for (const ItemFailure& failure : error.failed()) {
+        if (failure.status.code() != ErrorCode::kWorkerLost) throw;
+        lost.push_back(failure.index);
+      }
+    }
+    spent_ += std::chrono::steady_clock::now() - begin;
+    return lost;
+  }
+
+  /// One layer. Those whose step has ended with a worker are not active any more.
+  void attend(std::vector<std::size_t>& active, int layer,
+              const std::vector<std::int32_t>& accepted) {
+    std::vector<std::size_t> now = active;
+    while (!now.empty()) {
+      const std::vector<LayerItem> items = generate(now, layer, accepted);
+      const auto lost = lost_in([&] { client_->attend(items, layer); });
+      take(now, layer, accepted, lost);
+      std::vector<std::size_t> again;
+      for (const std::size_t k : lost) {
+        if (step_has_ended(running_[now[k]])) {
+          std::erase(active, now[k]);
+        } else {
+          again.push_back(now[k]);
+        }
+      }
+      now = std::move(again);
+    }
+  }
+
+  void commit(std::vector<std::size_t>& active, const std::vector<std::int32_t>& accepted) {
+    std::vector<std::size_t> now = active;
+    while (!now.empty()) {
+      std::vector<SequenceHandle*> handles;
+      std::vector<std::int32_t> tokens;
+      for (const std::size_t i : now) {
+        handles.push_back(&running_[i].handle);
+        tokens.push_back(accepted[i]);
+      }
+      const auto lost = lost_in([&] { client_->commit(handles, tokens); });
+      std::vector<std::size_t> again;
+      for (const std::size_t k : lost) {
+        Running& sequence = running_[now[k]];
+        const std::int64_t before = sequence.handle.length;
+        const bool ended = step_has_ended(sequence);
+        if (sequence.handle.length > before) continue;  // the answer was lost alone
+        if (ended) {
+          std::erase(active, now[k]);
+        } else {
+          again.push_back(now[k]);
+        }
+      }
+      now = std::move(again);
+    }
+  }
+
+  /// After a call has said that a worker is lost: whether the sequence's step has ended with it,
+  /// and not by its commit. Then it is to recover before its next one.
+  bool step_has_ended(Running& sequence) {
+    const std::uint32_t epoch = sequence.handle.epoch;
+    const std::int64_t length = sequence.handle.length;
+    client_->refresh(sequence.handle);
+    if (sequence.handle.epoch == epoch) return false;
+    sequence.lost_since = std::chrono::steady_clock::now();
+    if (sequence.handle.length == length) {
+      tokens_->take_back(std::exchange(sequence.step, {}));
+    }
+    return true;
+  }
+
+  /// Pushes the rows again that a sequence has lost with a worker: all are known here. Returns
+  /// false while there is no room for them, or where others were lost meanwhile.
+  [[nodiscard]] bool recovered(Running& sequence) {
+    if (std::chrono::steady_clock::now() > *sequence.lost_since + kRecovery) {
+      fail(ErrorCode::kDeadlineExceeded, "sequence {} has not recovered from a lost worker",
+           sequence.handle.id);
+    }
+    try {
+      client_->refresh(sequence.handle);
+      const SequenceHandle& handle = sequence.handle;
+      if (std::ranges::count(handle.lost, -1, &Extent::rank) > 0) return false;
+      for (const Extent& lost : handle.lost) {
+        for (int layer = 0; layer < handle.shape.layers; ++layer) {
+          push(sequence, layer, lost.begin, lost.end);
+        }
+        rows_again_ += lost.end - lost.begin;
+      }
+      if (ended()) return false;
+      client_->wait_ready(handle);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kWorkerLost) throw;
+      return false;
+    }
+    sequence.lost_since.reset();
+    return true;
+  }
+
+  std::vector<LayerItem> generate(const std::vector<std::size_t>& of, int layer,
+                                  const std::vector<std::int32_t>& accepted) {
     const AttentionShape& shape = tokens_->shape();
     std::vector<LayerItem> items;
     std::size_t token = 0;
-    for (std::size_t i = 0; i < running_.size(); ++i) {
+    for (const std::size_t i : of) {
       Running& sequence = running_[i];
       const std::byte* record = &records_[token * shape.token_record_bytes()];
       items.push_back({.sequence = &sequence.handle,
@@ -272,16 +399,24 @@ class ReplayClient {
     return items;
   }
 
-  void take(int layer, const std::vector<std::int32_t>& accepted) {
+  /// The outputs of a layer, but for those that have none.
+  void take(const std::vector<std::size_t>& of, int layer,
+            const std::vector<std::int32_t>& accepted, const std::vector<std::size_t>& without) {
     const StateShape shape = tokens_->shape().state_shape();
     const std::size_t output =
         static_cast<std::size_t>(shape.heads) * static_cast<std::size_t>(shape.width);
     std::size_t token = 0;
-    for (std::size_t i = 0; i < running_.size(); ++i) {
-      for (std::int32_t t = 0; t < accepted[i]; ++t, ++token) {
-        tokens_->take_output(running_[i].tag, layer, running_[i].handle.length + t,
+    for (std::size_t k = 0; k < of.size(); ++k) {
+      Running& sequence = running_[of[k]];
+      const bool skipped = std::ranges::count(without, k) > 0;
+      const Digest before = tokens_->digest();
+      for (std::int32_t t = 0; t < accepted[of[k]]; ++t, ++token) {
+        if (skipped) continue;
+        tokens_->take_output(sequence.tag, layer, sequence.handle.length + t,
                              std::span(states_).subspan(token * shape.record_floats(), output));
       }
+      sequence.step.add(tokens_->digest());
+      sequence.step.remove(before);
     }
   }
 
@@ -290,6 +425,7 @@ class ReplayClient {
     const std::scoped_lock lock(run_.mutex);
     for (std::size_t i = 0; i < running_.size(); ++i) {
       Running& sequence = running_[i];
+      if (accepted[i] == 0) continue;
       if (std::exchange(sequence.has_first, true)) {
         run_.tpot_ms.add(step_ms / accepted[i], accepted[i]);
         sequence.later_ms += step_ms;
@@ -344,10 +480,12 @@ class ReplayClient {
   Time next_since_{};  // since when the next request waits
   std::vector<std::byte> rows_, records_;
   std::vector<float> states_;
+  Duration spent_{};  // in calls of the step
   std::vector<double> step_us_, fill_us_;
   std::int64_t tokens_decoded_ = 0;
   std::int64_t prompt_tokens_ = 0;
   std::int64_t present_tokens_ = 0;
+  std::int64_t rows_again_ = 0;
 };
 
 /// A figure of one layer is easily taken for a step's.

@@ -87,6 +87,9 @@ std::string to_text(const ReplayReport& r) {
        fmt::format("{} tokens of {} requests in {} steps, {} prompt tokens pushed, {} were there",
                    r.tokens, r.requests, r.steps, r.prompt_tokens - r.present_tokens,
                    r.present_tokens));
+  if (r.rows_again > 0) {
+    line("pushed again", fmt::format("{} rows of a layer, lost with a worker", r.rows_again));
+  }
   line("tokens/s", fmt::format("{:.1f} ({:.2f} s in steps, {:.2f} s in all)", r.tokens_per_second(),
                                r.step_seconds, r.seconds));
   line("requests/s", fmt::format("{:.3f}, {:.3f} with at most {:g} ms a token (goodput)",
@@ -157,6 +160,7 @@ std::string to_json(const ReplayReport& r) {
       {"tokens", r.tokens},
       {"prompt_tokens", r.prompt_tokens},
       {"present_tokens", r.present_tokens},
+      {"rows_pushed_again", r.rows_again},
       {"mean_spread", of_rounds(&RoundFigures::mean_spread)},
       {"seconds", r.seconds},
       {"step_seconds", r.step_seconds},

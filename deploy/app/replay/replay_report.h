@@ -57,6 +57,7 @@ struct ReplayReport {
   std::int64_t tokens = 0;  // decoded
   std::int64_t prompt_tokens = 0;
   std::int64_t present_tokens = 0;  // of them, that need not be pushed: blocks of other requests
+  std::int64_t rows_again = 0;      // of a layer, pushed again since a worker was lost with them
   double seconds = 0;               // from the first admission to the last step, waits included
   double step_seconds = 0;          // spent in steps
   /// From a request's arrival (without --speed: from when it was next) to its first token: the wait

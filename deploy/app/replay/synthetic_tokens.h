@@ -34,6 +34,9 @@ class SyntheticTokens {
   void take_output(std::int64_t tag, int layer, std::int64_t position,
                    std::span<const float> output);
 
+  /// Outputs that were taken do not count: their step was aborted.
+  void take_back(const Digest& outputs) { digest_.remove(outputs); }
+
   /// The digest of the outputs that were taken.
   [[nodiscard]] const Digest& digest() const noexcept { return digest_; }
 

@@ -9,7 +9,7 @@ import typing
 __all__ = ["AlreadyExists", "CommunicatorPoisoned", "Corrupt", "DeadlineExceeded", "Error",
            "FailedPrecondition", "Internal", "InvalidArgument", "Io", "MalformedInput", "NotFound",
            "PermissionDenied", "PoolFull", "PoolLost", "StaleEpoch", "TooLarge", "Unavailable",
-           "Unsupported", "WorkerFailed"]
+           "Unsupported", "WorkerFailed", "WorkerLost"]
 
 
 class Error(Exception):
@@ -86,6 +86,11 @@ class WorkerFailed(Error):
 
 class PoolLost(Error):
     """The pool that held the sequence is gone, and the sequence with it."""
+
+
+class WorkerLost(Error):
+    """A worker is gone that held rows of the sequence, or was its home; its pool goes on.
+    `refresh()` the sequence, push the rows that it has `lost`, `wait_ready()`; or free it."""
 
 
 class Unavailable(Error):

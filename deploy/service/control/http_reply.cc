@@ -21,6 +21,7 @@ int http_status(ErrorCode code) noexcept {
       return 404;
     case ErrorCode::kFailedPrecondition:
     case ErrorCode::kStaleEpoch:
+    case ErrorCode::kWorkerLost:
     case ErrorCode::kAlreadyExists:
       return 409;
     case ErrorCode::kPoolLost:

@@ -123,7 +123,7 @@ def test_a_parent_that_is_not_there(client, parent):
     other = tributary.Sequence.from_json(parent.to_json())
     client.adopt(other, trusted=True)
     parent.truncate(140)
-    with pytest.raises(tributary.StaleEpoch, match="at epoch 1: it is at 2"):
+    with pytest.raises(tributary.StaleEpoch, match="epoch 1 is over, now is 2"):
         other.fork(100)
     parent.free()
     with pytest.raises(tributary.NotFound, match="fork of sequence .*, which is in no pool"):

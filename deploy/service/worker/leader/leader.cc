@@ -150,7 +150,8 @@ void Leader::lead(bool stop) {
     } else if (!order.members.empty()) {
       for (const WaitingItem& item : std::exchange(broken_round_, {})) {
         const auto home = static_cast<std::size_t>(item.rank);
-        if (report.completed_rounds.at(home) == broken_number_) desk_.has_run(item);
+        const bool here = home < report.completed_rounds.size();
+        if (here && report.completed_rounds[home] == broken_number_) desk_.has_run(item);
       }
     }
     if (!round_.empty()) {

@@ -178,9 +178,10 @@ TEST_F(DataPlaneTest, OnlyWhoHasProvenThePoolJoinsAndOnlyOnce) {
   EXPECT_FALSE(join(1, kSequence));
   EXPECT_TRUE(join(2, wire::kPoolItself));
   EXPECT_FALSE(join(3, wire::kPoolItself));
-  EXPECT_TRUE(rank_.inbox.lost().ok());
+  EXPECT_TRUE(rank_.inbox.lost().empty());
   plane.on_disconnect(2, {ErrorCode::kUnavailable, "closed"});
-  EXPECT_FALSE(rank_.inbox.lost().ok());
+  ASSERT_EQ(rank_.inbox.lost().size(), 1U);
+  EXPECT_EQ(rank_.inbox.lost().front().rank, 1);
 }
 
 TEST_F(DataPlaneTest, RoomForARequestIsMadeForSequencesOfThisHomeAlone) {

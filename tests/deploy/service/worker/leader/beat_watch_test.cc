@@ -42,27 +42,30 @@ class BeatWatchTest : public testing::Test {
   const Time begin = clock.now();
   LeaderInbox inbox{2, clock};
   std::vector<std::string> stuck;
+  [[nodiscard]] Status reason() const { return inbox.lost().at(0).reason; }
   BeatWatch watch{inbox, kLimit, kPeriod, begin,
                   [this](const Status& why) { stuck.push_back(why.message()); }};
 };
 
 TEST_F(BeatWatchTest, AWorkerThatIsSilentForLongerThanTheLimitIsLost) {
   beat_until(begin + seconds(3));
-  tick_until(begin + seconds(14));
+  tick_until(begin + seconds(25));
   clock.advance(seconds(13));
-  EXPECT_TRUE(inbox.lost().ok()) << "silent for just the limit";
+  EXPECT_TRUE(inbox.lost().empty()) << "silent for just the limit";
   clock.advance(kPeriod);
-  EXPECT_EQ(inbox.lost().code(), ErrorCode::kWorkerFailed);
-  EXPECT_EQ(inbox.lost().message(), "worker 1 has been silent for 10500 ms, limit 10000 ms");
+  EXPECT_EQ(reason().code(), ErrorCode::kWorkerFailed);
+  EXPECT_EQ(reason().message(), "worker 1 has been silent for 10500 ms, limit 10000 ms");
   EXPECT_TRUE(stuck.empty());
-  clock.advance(kPeriod);  // the leader has not ended: it is stuck in a round
-  EXPECT_EQ(stuck, std::vector<std::string>{inbox.lost().message()});
+  clock.advance(kLimit);
+  EXPECT_TRUE(stuck.empty()) << "the leader may be in a round";
+  clock.advance(kPeriod);  // it has not taken the loss for longer than a round may last
+  EXPECT_EQ(stuck, std::vector<std::string>{reason().message()});
 }
 
 TEST_F(BeatWatchTest, AWorkerThatHasJoinedAndNeverBeatIsLost) {
   tick_until(begin + seconds(11));
   clock.advance(seconds(11));
-  EXPECT_EQ(inbox.lost().code(), ErrorCode::kWorkerFailed);
+  EXPECT_EQ(reason().code(), ErrorCode::kWorkerFailed);
 }
 
 TEST_F(BeatWatchTest, TimeInWhichRank0WasHeldUpDoesNotCount) {
@@ -74,15 +77,15 @@ TEST_F(BeatWatchTest, TimeInWhichRank0WasHeldUpDoesNotCount) {
   for (const Duration still : {Duration(seconds(8)), Duration(hours(2))}) {
     clock.advance(still);
     watch.tick(clock.now());
-    ASSERT_TRUE(inbox.lost().ok()) << inbox.lost().message();
+    ASSERT_TRUE(inbox.lost().empty());
     beat();
     tick_until(clock.now() + seconds(9));
     clock.advance(seconds(9));
-    ASSERT_TRUE(inbox.lost().ok()) << inbox.lost().message();
+    ASSERT_TRUE(inbox.lost().empty());
   }
   tick_until(clock.now() + seconds(2));  // and then it is silent to one who listens
   clock.advance(seconds(2));
-  EXPECT_EQ(inbox.lost().message(), "worker 1 has been silent for 10500 ms, limit 10000 ms");
+  EXPECT_EQ(reason().message(), "worker 1 has been silent for 10500 ms, limit 10000 ms");
 }
 
 TEST_F(BeatWatchTest, AWorkerThatVanishedWhileRank0StoodStillIsLostALimitLater) {
@@ -90,9 +93,9 @@ TEST_F(BeatWatchTest, AWorkerThatVanishedWhileRank0StoodStillIsLostALimitLater) 
   watch.tick(clock.now());
   tick_until(clock.now() + seconds(11));
   clock.advance(kLimit);
-  EXPECT_TRUE(inbox.lost().ok());
+  EXPECT_TRUE(inbox.lost().empty());
   clock.advance(kPeriod);
-  EXPECT_EQ(inbox.lost().message(), "worker 1 has been silent for 10500 ms, limit 10000 ms");
+  EXPECT_EQ(reason().message(), "worker 1 has been silent for 10500 ms, limit 10000 ms");
 }
 
 }  // namespace
