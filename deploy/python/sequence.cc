@@ -60,12 +60,18 @@ void truncate(Sequence& sequence, std::int64_t length, Timeout timeout) {
 
 void refresh(Sequence& sequence, Timeout timeout) {
   const Use use(sequence);
-  SequenceHandle now;
+  SequenceHandle now = sequence.handle;
   {
     const Unlocked unlocked;
-    now = sequence.tier().query(sequence.handle, deadline_of(timeout));
+    sequence.tier().refresh(now, deadline_of(timeout));
   }
   sequence.handle = std::move(now);  // under the lock: properties are read from any thread
+}
+
+nb::list to_list(const std::vector<Extent>& extents) {
+  nb::list list;
+  for (const Extent& e : extents) list.append(nb::make_tuple(e.begin, e.end, e.rank));
+  return list;
 }
 
 void free(Sequence& sequence, const std::optional<Prefix>& prefix, Timeout timeout) {
@@ -224,7 +230,8 @@ void bind_sequence(nb::module_& module) {
           "length", [](const Sequence& s) { return s.handle.length; },
           "tokens that are part of it: the prompt's, then with every commit more")
       .def_prop_ro(
-          "epoch", [](const Sequence& s) { return s.handle.epoch; }, "+1 with each truncation")
+          "epoch", [](const Sequence& s) { return s.handle.epoch; },
+          "+1 with each truncation, and where rows were lost")
       .def_prop_ro("prompt_tokens", [](const Sequence& s) { return s.handle.prompt_tokens; })
       .def_prop_ro(
           "present_tokens", [](const Sequence& s) { return s.handle.present_tokens; },
@@ -234,18 +241,17 @@ void bind_sequence(nb::module_& module) {
           "workers", [](const Sequence& s) { return s.handle.addresses; },
           "addresses of its pool's workers, by rank")
       .def_prop_ro(
-          "extents",
-          [](const Sequence& s) {
-            nb::list extents;
-            for (const Extent& e : s.handle.extents) {
-              extents.append(nb::make_tuple(e.begin, e.end, e.rank));
-            }
-            return extents;
-          },
+          "extents", [](const Sequence& s) { return to_list(s.handle.extents); },
           nb::sig("def extents(self) -> list[tuple[int, int, int]]"),
           "(begin, end, rank): which worker gets which tokens of the prompt; after refresh(), "
           "which\n"
           "holds which of the `length` tokens that there are now")
+      .def_prop_ro(
+          "lost", [](const Sequence& s) { return to_list(s.handle.lost); },
+          nb::sig("def lost(self) -> list[tuple[int, int, int]]"),
+          "(begin, end, rank), after refresh(): tokens whose rows went with a worker and are to be "
+          "pushed\n"
+          "again, each of these in a push of its own; rank -1: they wait for room, refresh() again")
       .def("push", &push, "layer"_a, "begin"_a, "rows"_a.none(), nb::kw_only(),
            "timeout"_a = nb::none(),
            nb::sig("def push(self, layer: int, begin: int, rows: typing.Any, *, "
@@ -290,7 +296,9 @@ void bind_sequence(nb::module_& module) {
       .def("truncate", &truncate, "length"_a, nb::kw_only(), "timeout"_a = nb::none(),
            "Drops the rows from `length` on, between steps.")
       .def("refresh", &refresh, nb::kw_only(), "timeout"_a = nb::none(),
-           "Reads length, epoch and extents again from the pool.")
+           "Reads length, epoch, extents and lost again from the pool: after WorkerLost too. With "
+           "another\n"
+           "epoch an open step has ended.")
       .def("free", &free, nb::kw_only(), "prefix"_a = nb::none(), "timeout"_a = nb::none(),
            "Ends the sequence; not an error if it has ended. prefix: a Prefix with the keys of all "
            "its\n"

@@ -5,12 +5,12 @@ from .aio import AsyncClient, AsyncSequence, AsyncStep
 from .errors import (AlreadyExists, CommunicatorPoisoned, Corrupt, DeadlineExceeded, Error,
                      FailedPrecondition, Internal, InvalidArgument, Io, MalformedInput, NotFound,
                      PermissionDenied, PoolFull, PoolLost, StaleEpoch, TooLarge, Unavailable,
-                     Unsupported, WorkerFailed)
+                     Unsupported, WorkerFailed, WorkerLost)
 from .flash_mla import flash_mla_with_kvcache, get_mla_metadata, merge_states
 
 __all__ = ["AlreadyExists", "AsyncClient", "AsyncSequence", "AsyncStep", "Client",
            "CommunicatorPoisoned", "Corrupt", "DeadlineExceeded", "Error", "FailedPrecondition",
            "Internal", "InvalidArgument", "Io", "MalformedInput", "ModelShape", "NotFound",
            "PermissionDenied", "Pool", "PoolFull", "PoolLost", "Prefix", "Sequence", "Shape", "StaleEpoch", "Step", "TooLarge",
-           "Unavailable", "Unsupported", "WorkerFailed", "cut_values", "flash_mla_with_kvcache",
+           "Unavailable", "Unsupported", "WorkerFailed", "WorkerLost", "cut_values", "flash_mla_with_kvcache",
            "get_mla_metadata", "merge_states"]

@@ -32,8 +32,9 @@ std::int64_t Pool::free_pages() const noexcept {
   std::int64_t pages = total_pages() - pages_asked - pages_admitted;
   if (heartbeat) {
     for (const auto& worker : heartbeat->workers) {
-      pages -= worker.draining ? std::int64_t{about.pages_per_worker}
-                               : std::int64_t{worker.pages_used} + worker.pages_reserved;
+      pages -= worker.draining || worker.lost
+                   ? std::int64_t{about.pages_per_worker}
+                   : std::int64_t{worker.pages_used} + worker.pages_reserved;
     }
   }
   return std::max<std::int64_t>(pages, 0);

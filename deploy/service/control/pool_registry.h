@@ -43,7 +43,7 @@ struct Pool {
   std::int64_t pages_admitted = 0;
 
   [[nodiscard]] std::int64_t total_pages() const noexcept;
-  /// Pages of a worker that is being emptied do not count as free.
+  /// Pages of a worker that is being emptied, or lost, do not count as free.
   [[nodiscard]] std::int64_t free_pages() const noexcept;
   /// Whether it could still register with all that it holds, and a sequence of so many pages.
   [[nodiscard]] bool could_register_with(std::int64_t pages) const noexcept;

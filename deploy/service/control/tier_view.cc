@@ -37,7 +37,7 @@ std::vector<WorkerView> workers_of(const Pool& pool, Time now) {
     if (pool.heartbeat) worker.beat = pool.heartbeat->workers[rank];
     const double worker_age = static_cast<double>(worker.beat.heartbeat_age_ms) / 1e3;
     worker.age_seconds = pool_age + worker_age;
-    if (pool.state == PoolState::kLost) {
+    if (pool.state == PoolState::kLost || worker.beat.lost) {
       worker.state = WorkerState::kLost;
     } else if (worker_age > kSilentSeconds) {
       worker.state = WorkerState::kSilent;

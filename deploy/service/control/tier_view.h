@@ -27,7 +27,8 @@ struct TierView {
 
 inline constexpr std::size_t kWorkerStates = 5;
 /// A worker is in its pool's state, unless the pool lives and has not heard from the worker for a
-/// second (two of its beats), or serves and is emptying this worker; a drained one holds nothing.
+/// second (two of its beats), goes on without it (`lost`), or serves and is emptying this worker; a
+/// drained one holds nothing.
 enum class WorkerState { kServing, kDraining, kDrained, kLost, kSilent };
 /// `serving`, `draining`, `drained`, `lost`, `silent`.
 [[nodiscard]] std::string_view worker_state_name(WorkerState state) noexcept;

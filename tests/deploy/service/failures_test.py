@@ -23,9 +23,9 @@ def digest(text):
 class Failures(unittest.TestCase):
     """Clients that end with the test."""
 
-    def start(self, tier, requests, length_scale):
+    def start(self, tier, requests, length_scale, *more):
         client = Service(["replay", "--service", tier.url, "--requests", requests,
-                          "--length-scale", length_scale])
+                          "--length-scale", length_scale, *more])
         self.addCleanup(client.close)
         return client
 
@@ -34,11 +34,11 @@ class Failures(unittest.TestCase):
         self.assertEqual(client.wait(), status, client.output())
         return client.output()
 
-    def decoding(self, tier, requests, length_scale):
+    def decoding(self, tier, requests, length_scale, *more):
         """A client that is far from its end. Figures come with heartbeats: the first tokens may be
         those of the run before, which are fewer."""
         tokens = tier.metric("tributary_tokens_total")
-        client = self.start(tier, requests, length_scale)
+        client = self.start(tier, requests, length_scale, *more)
         wait_until(lambda: tier.metric("tributary_tokens_total") > tokens + 100, "it decodes")
         return client
 
@@ -115,6 +115,23 @@ class Pools(Failures):
 
     def test_killed_worker(self):
         self.check_lost_and_back(signal.SIGKILL)
+
+    def test_a_pool_goes_on_without_workers_that_are_killed(self):
+        # Each has rows of every sequence. mpirun leaves the others alone.
+        run = [16, 0.2, "--spread", "all"]
+        with Tier(pools=(3,), mpirun=["--enable-recovery"]) as tier:
+            expected = digest(self.finish(self.start(tier, *run)))
+            ranks = tier.pools["pool0"].pids()
+            for rank in (1, 2):
+                client = self.decoding(tier, *run)
+                os.kill(ranks[rank], signal.SIGKILL)
+                said = self.finish(client)
+                self.assertEqual(digest(said), expected)
+                self.assertRegex(said, r"pushed again +\d+ rows")
+                self.assertEqual([w["state"] for w in tier.cluster()["pools"][0]["workers"]],
+                                 ["serving", "lost", "serving" if rank == 1 else "lost"])
+                tier.wait_all_free()
+            self.assertEqual(tier.state("pool0"), "serving")
 
     def test_leader_that_stood_still(self):
         # For longer than a worker may be silent: its own stop is not the other worker's silence. The

@@ -41,9 +41,9 @@ class Answer:
 class Service:
     """One long-running process whose output goes to a file."""
 
-    def __init__(self, arguments, ranks=0):
+    def __init__(self, arguments, ranks=0, mpirun=()):
         self.log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")
-        self.process = Process(arguments, ranks, output=self.log)
+        self.process = Process(arguments, ranks, mpirun=mpirun, output=self.log)
 
     def output(self):
         return pathlib.Path(self.log.name).read_text(errors="replace")
@@ -75,10 +75,11 @@ class Tier(contextlib.AbstractContextManager):
     """`pools`: the number of workers of each."""
 
     def __init__(self, pools=(2,), worker_flags=(), control_flags=(), token=None,
-                 lease_ms=15_000):
+                 lease_ms=15_000, mpirun=()):
         self.worker_flags = ["--lease-ms", lease_ms, *worker_flags]
         self.control_flags = [*defaults_beside(CONTROL_FLAGS, control_flags), *control_flags]
         self.token = token
+        self.mpirun = mpirun
         self.closed = []
         self.start_control(f"127.0.0.1:{free_ports(1)[0]}")
         self.pools = {}
@@ -115,7 +116,7 @@ class Tier(contextlib.AbstractContextManager):
         self.pools[name] = Service(
             ["worker", "--control", self.url, "--name", name,
              *defaults_beside(WORKER_FLAGS, self.worker_flags), *self.worker_flags],
-            ranks=workers)
+            ranks=workers, mpirun=self.mpirun)
 
     def wait_ready(self, pools):
         def ready():

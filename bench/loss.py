@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+# Workers of a pool are killed (SIGKILL) one after the other, at random moments of replays whose
+# digest is known, until worker 0 is left; then a new pool. A replay has to end well each time, with
+# the undisturbed digest and every page free. Prints what it took until tokens came again.
+#   bench/loss.py [--losses 20] [--workers 2,3,4] [--seed 1]
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+import urllib.request
+
+from engine_speed import ROOT, processor
+
+URL = "http://127.0.0.1:7300"
+# How full they are: GiB for rows on each worker, beside what the replay wants in all (1.3 GiB).
+FILLS = {"half full": 1.3, "full": 0.35}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description="losses of workers under load")
+    parser.add_argument("--program", default=ROOT / "build/release/deploy/tributary")
+    parser.add_argument("--losses", type=int, default=20)
+    parser.add_argument("--workers", default="2,3,4", help="of the pools, in turns")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--requests", type=int, default=24)
+    parser.add_argument("--length-scale", type=float, default=0.4)
+    return parser.parse_args()
+
+
+def get(path):
+    with urllib.request.urlopen(URL + path, timeout=30) as answer:
+        return answer.read().decode()
+
+
+def metric(name):
+    return sum(float(v) for v in re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)", get("/metrics"),
+                                            re.MULTILINE))
+
+
+def until(what, condition):
+    end = time.monotonic() + 120
+    while not (found := condition()):
+        assert time.monotonic() < end, what
+        time.sleep(0.01)
+    return found
+
+
+def ranks(launcher):
+    """The pids of a pool's ranks, by rank."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            words = (entry / "environ").read_bytes().split(b"\0")
+            named = dict(word.split(b"=", 1) for word in words if b"=" in word)
+            if (named.get(b"LOSS_RUN") == str(launcher).encode() and
+                    b"OMPI_COMM_WORLD_RANK" in named and
+                    b"worker" in (entry / "cmdline").read_bytes().split(b"\0")):
+                found[int(named[b"OMPI_COMM_WORLD_RANK"])] = int(entry.name)
+    return found
+
+
+@contextlib.contextmanager
+def started(*command, log, **environment):
+    with open(log, "w") as output:
+        process = subprocess.Popen([str(word) for word in command], stdout=output, stderr=output,
+                                   env=os.environ | environment)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait()
+
+
+@contextlib.contextmanager
+def pool(options, folder, number, workers, gib):
+    name = f"pool{number}"
+    flags = ["--enable-recovery", "-np", workers]
+    with started(ROOT / "deploy/mpirun.sh", *flags, options.program, "worker", "--control", URL,
+                 "--name", name, "--shape", "deepseek-v2-lite", "--layers", 4, "--leaf-tokens", 64,
+                 "--kv-gib", gib, log=folder / f"{name}.log", LOSS_RUN=name):
+        until(f"{name} serves", lambda: states()[:1] == ["serving"])
+        yield ranks(name)
+    until(f"{name} has gone", lambda: not states())
+
+
+def states():
+    pools = json.loads(get("/v1/cluster"))["pools"]
+    return [pool["state"] for pool in pools if pool["state"] != "lost"]
+
+
+def replay(options, spread):
+    return subprocess.Popen(
+        [options.program, "replay", "--service", URL, "--requests", str(options.requests),
+         "--length-scale", str(options.length_scale), "--spread", spread],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def figure(pattern, text):
+    found = re.search(pattern, text, re.MULTILINE)
+    return found[1] if found else "0"
+
+
+def lose(options, dice, victim, spread):
+    """One loss under a replay. Returns its digest, rows pushed again, and the longest time without
+    a token around the loss."""
+    run = replay(options, spread)
+    tokens = metric("tributary_tokens_total")
+    until("it decodes", lambda: metric("tributary_tokens_total") > tokens + 20)
+    time.sleep(dice.uniform(0, 2.5))
+    assert run.poll() is None, "it has ended before the loss"
+    before = metric("tributary_rounds_total")
+    begin = time.monotonic()
+    os.kill(victim, signal.SIGKILL)
+    until("rounds go on", lambda: run.poll() is not None
+          or metric("tributary_rounds_total") > before + 3)
+    took = time.monotonic() - begin
+    out, error = run.communicate(timeout=300)
+    assert run.returncode == 0, error
+    return figure(r"^digest +(\w+)", out), int(figure(r"^pushed again +(\d+)", out)), took
+
+
+def main():
+    options = arguments()
+    dice = random.Random(options.seed)
+    print(processor(), flush=True)
+    done, gaps = 0, []
+    with (tempfile.TemporaryDirectory() as name,
+          started(options.program, "control", "--listen", "127.0.0.1:7300",
+                  log=pathlib.Path(name) / "control.log")):
+        folder = pathlib.Path(name)
+        until("the control plane", lambda: "listens" in (folder / "control.log").read_text()
+              or (folder / "control.log").read_text().count("7300"))
+        sizes = [int(size) for size in options.workers.split(",")]
+        number = 0
+        known = {}
+        while done < options.losses:
+            workers = sizes[number % len(sizes)]
+            fill = list(FILLS)[number // len(sizes) % len(FILLS)]
+            with pool(options, folder, number, workers, FILLS[fill]) as pids:
+                number += 1
+                left = list(range(1, workers))
+                dice.shuffle(left)
+                for rank in left:
+                    spread = dice.choice(["auto", "all"])
+                    if spread not in known:
+                        out, error = replay(options, spread).communicate()
+                        known[spread] = figure(r"^digest +(\w+)", out)
+                        assert known[spread] != "0", error
+                    digest, again, took = lose(options, dice, pids[rank], spread)
+                    until("every page is free", lambda: metric("tributary_pages_used")
+                          + metric("tributary_pages_reserved") == 0)
+                    assert digest == known[spread], f"{digest}, expected {known[spread]}"
+                    done += 1
+                    gaps.append(took)
+                    print(f"{done}: worker {rank} of {workers}, {fill}, spread {spread}: {again} "
+                          f"rows pushed again, rounds after {took:.2f} s, digest unchanged",
+                          flush=True)
+    print(f"{done} losses, no sequence lost, digests unchanged, every page free; until rounds went "
+          f"on: median {statistics.median(gaps):.2f} s, longest {max(gaps):.2f} s")
+
+
+if __name__ == "__main__":
+    main()
