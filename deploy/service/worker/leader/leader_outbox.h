@@ -20,8 +20,8 @@ struct LeaderLinks {
   std::function<void(const FromPool&)> tell;  // the control plane
   std::function<void(const RoundReport&, std::size_t items, std::int64_t pages_used)>
       round;  // a round has ended; may be empty
-  /// The pool goes on without this worker.
-  std::function<void(int rank)> leave_out;
+  /// The pool goes on without this worker; may be empty.
+  std::function<void(int rank)> leave_out = {};
   /// See Worker::follow; may be empty.
   std::function<bool()> between_orders = {};
 };

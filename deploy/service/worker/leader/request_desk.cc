@@ -334,7 +334,6 @@ void RequestDesk::lose_worker(int rank, Time now) {
   for (const SequenceId id : loss.epochs) rows_change(id);
   // The time of the change counts towards no lease: homes may be unknown to their clients.
   for (const SequenceId id : book_.ids()) leases_.touch(id, now);
-  order_due_ = true;
 }
 
 /// The leaves of a sequence that lack rows, or their owners, are others now.

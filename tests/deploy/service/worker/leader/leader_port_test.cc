@@ -83,11 +83,19 @@ TEST(LocalLeaderTest, AnOrderHasLeftWhenSendReturns) {
   SlowTransport transport;
   PlaneRank mine(0, 3);
   mine.peers.open([&]() -> Transport& { return transport; });
+  for (const int rank : {1, 2}) mine.local.join(static_cast<PeerId>(rank), {.rank = rank}, {});
   const std::vector<std::byte> order(100);
   for (int i = 1; i <= 50; ++i) {
     ASSERT_TRUE(mine.local.send(order, Deadline::after(std::chrono::hours(1))).ok());
     EXPECT_EQ(transport.sent, 2 * i);
   }
+  mine.local.leave_out(1);
+  mine.local.leave_out(2);
+  const int sent = transport.sent;
+  EXPECT_TRUE(mine.local.send(order, Deadline::after(std::chrono::hours(1))).ok()) << "to nobody";
+  mine.local.refuse(2, {});
+  mine.local.answer(2, {});
+  EXPECT_LE(transport.sent, sent + 2) << "no more than that the connections end";
 }
 
 TEST(PoolsOwnToken, DoesNotTravel) {

@@ -255,8 +255,10 @@ TEST(LeaderTest, ARoundThatBrokeIsRunAgainForThoseWhoseHomesAskAndForNobodyElse)
   rig.clock.at(rig.begin + milliseconds(200), [&] {
     for (const SequenceInfo& s : sequences) {
       if (s.home == 1) rig.post(s, rig_items(s.id, {item(s)}));
-      rig.post(s, rig_items(s.id + 100, {item(s, 1)}));
     }
+  });
+  rig.clock.at(rig.begin + milliseconds(250), [&] {
+    for (const SequenceInfo& s : sequences) rig.post(s, rig_items(s.id + 100, {item(s, 1)}));
   });
   rig.clock.at(rig.begin + milliseconds(300), [&] {
     for (const SequenceInfo& s : sequences) {
