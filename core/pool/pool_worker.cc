@@ -120,7 +120,7 @@ RoundReport Worker::follow(const std::function<bool()>& between_orders) {
 
 void Worker::interrupt(int lost, const Status& reason) {
   const std::lock_guard lock(communicators_);
-  if (!std::ranges::binary_search(communicator_->members(), lost)) return;
+  if (stopping_ || !std::ranges::binary_search(communicator_->members(), lost)) return;
   communicator_->interrupt(reason);
   exchange_->interrupt(reason);
 }
@@ -134,12 +134,16 @@ RoundReport Worker::perform(const Order& order) {
 void Worker::perform(const Order& order, RoundReport& report) {
   const Deadline deadline = deadline_in(config_.round_timeout);
   report.stop = order.stop;
+  if (order.stop) {
+    const std::lock_guard lock(communicators_);
+    stopping_ = true;
+  }
   times_ = {};
   Status outcome;
   const Status own = status_of([&] {
     if (!order.members.empty()) regroup(order.members);
     executor_->trim(clock_.now());
-    for (const TableOp& op : order.ops) apply(op, order.round);
+    for (const TableOp& op : order.ops) apply(op, order.round, report);
     drained_round_ = std::min(ingest_.drained_round(), order.round);
     const Time begin = clock_.now();
     copy_us_ = 0;
@@ -194,7 +198,7 @@ void Worker::leave(const Status& reason) {
   exchange_->poison(reason);
 }
 
-void Worker::apply(const TableOp& op, std::uint64_t round) {
+void Worker::apply(const TableOp& op, std::uint64_t round, RoundReport& report) {
   const bool comes_again = table_->gives_rows_back(op);
   table_->apply(op);
   const SequenceId id = std::visit(
@@ -212,8 +216,12 @@ void Worker::apply(const TableOp& op, std::uint64_t round) {
     arriving_.insert(id);
   }
   if (const auto* moved = std::get_if<HomeOp>(&op)) ingest_.set_home(id, moved->home);
-  if (const auto* lost = std::get_if<LoseOp>(&op)) ingest_.lose(*lost, round);
+  if (const auto* lost = std::get_if<LoseOp>(&op)) {
+    ingest_.lose(*lost, round);
+    report.rows_changed.push_back(id);
+  }
   if (comes_again) {
+    report.rows_changed.push_back(id);
     const auto& extend = std::get<ExtendOp>(op);
     if (extend.owner != communicator_->rank()) return;
     ingest_.expect(table_->at(id), extend.leaf);
@@ -335,6 +343,7 @@ Status Worker::agree(std::uint64_t round, Deadline deadline, RoundReport& report
   report.drained_round = drained_round_;
   report.worker_attend_us.assign(all.size(), 0);
   report.completed_rounds.assign(all.size(), 0);
+  report.members = static_cast<int>(communicator_->members().size());
   for (const int member : communicator_->members()) {
     const auto r = static_cast<std::size_t>(member);
     const Agreement& other = all[r].value;

@@ -62,6 +62,9 @@ struct RoundReport {
   /// goes on with the order that names its members, if one comes. The order's copies and its round
   /// are to be repeated.
   bool broken = false;
+  /// Sequences of which this rank expects other rows than before: leaves were lost, or placed
+  /// again.
+  std::vector<SequenceId> rows_changed;
   std::vector<StepItem> interrupted;      // where it is broken: the round's items
   bool regrouped = false;                 // the order named the pool's members, and they were there
   int rounds = 0;                         // 1 where a round ran
@@ -69,6 +72,7 @@ struct RoundReport {
   double copy_us = 0;                     // of its copies, on the slowest worker: see copy_pages
   PhaseTimes phase_us{};                  // per phase the slowest worker
   std::vector<std::int64_t> worker_rows;  // attention work per worker, rows x new tokens
+  int members = 0;                        // ranks that took part
   std::vector<double> worker_attend_us;   // what each worker took for it; 0 of lost ones
   /// The last round before this order of which each rank's client got the states. A collective may
   /// have failed on some ranks alone.
@@ -142,7 +146,7 @@ class Worker {
   void perform(const Order& order, RoundReport& report);
   void regroup(std::span<const std::int32_t> members);
   void leave(const Status& reason);
-  void apply(const TableOp& op, std::uint64_t round);
+  void apply(const TableOp& op, std::uint64_t round, RoundReport& report);
   void check_rows(std::span<const StepItem> items);
   void check_round(const Order& order);
   void prepare(std::span<const StepItem> items, RoundReport& report);
@@ -152,6 +156,7 @@ class Worker {
   WorkerConfig config_;
   Backend& backend_;
   std::mutex communicators_;  // held where these are changed, and by interrupt()
+  bool stopping_ = false;     // others end when they have carried out the last order
   /// Of the members: given at first, then the survivors that it owns.
   Communicator* communicator_;
   Communicator* exchange_;

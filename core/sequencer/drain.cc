@@ -32,13 +32,10 @@ std::int32_t new_home(const PoolLedger& ledger, const Sequence& s) {
     return ledger.load().workers()[static_cast<std::size_t>(w)].homes;
   };
   std::int32_t best = s.home;
-  const auto look = [&](const auto& may_have) {
-    for (std::int32_t w = 0; std::cmp_less(w, ledger.pools().size()); ++w) {
-      if (may_have(w) && (best == s.home || homes(w) < homes(best))) best = w;
-    }
-  };
-  look([&](std::int32_t w) { return !ledger.draining(w); });
-  if (best == s.home && ledger.lost(best)) look([&](std::int32_t w) { return !ledger.lost(w); });
+  for (std::int32_t w = 0; std::cmp_less(w, ledger.pools().size()); ++w) {
+    if (ledger.draining(w)) continue;
+    if (best == s.home || homes(w) < homes(best)) best = w;
+  }
   return best;
 }
 

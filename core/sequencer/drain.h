@@ -16,8 +16,7 @@ namespace tributary {
                                           std::int32_t home, std::int64_t pages);
 
 /// Chooses a home for a sequence that loses its own: the owner of its newest rows, where that gets
-/// more, or the worker that is home to the fewest. Where nobody gets more it keeps the one that it
-/// has, unless that is lost.
+/// more, or the worker that is home to the fewest; the old one where nobody gets more.
 [[nodiscard]] std::int32_t new_home(const PoolLedger& ledger, const Sequence& s);
 
 class Drain {

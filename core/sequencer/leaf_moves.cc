@@ -240,7 +240,7 @@ void LeafMoves::drain_worker(std::int32_t worker, bool drain) {
     fail(ErrorCode::kInvalidArgument, "drain of worker {}, the pool has {}", worker,
          ledger_.pools().size());
   }
-  if (ledger_.lost(worker)) {
+  if (ledger_.pages().lost(worker)) {
     fail(ErrorCode::kFailedPrecondition, "drain of worker {}: it is lost", worker);
   }
   ledger_.set_draining(worker, drain);

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/placement/page_cuts.h"
 #include "core/sequencer/drain.h"
+#include "core/sequencer/members.h"
 
 namespace tributary {
 namespace {
@@ -48,15 +48,16 @@ bool Losses::step_is_lost(const Sequence& s, const std::vector<std::int32_t>& le
 
 Loss Losses::lose_worker(std::int32_t worker) {
   check_worker(worker);
-  if (ledger_.lost(worker)) {
+  if (ledger_.pages().lost(worker)) {
     fail(ErrorCode::kFailedPrecondition, "worker {} is lost already", worker);
   }
-  if (ledger_.members() == 1) {
+  if (members(ledger_) == 1) {
     fail(ErrorCode::kFailedPrecondition, "worker {} is the last one of its pool", worker);
   }
   moves_.cancel_all_of(worker);
   const Places in_vain = copies_.lose_worker(worker);
   ledger_.set_lost(worker, true);
+  resume_if_all_drain();
   sequences_.lose_closed(worker);
   std::vector<SequenceId> ids;
   for (const auto& [id, sequence] : ledger_.running()) ids.push_back(id);
@@ -71,7 +72,7 @@ Loss Losses::lose_worker(std::int32_t worker) {
       loss.steps.push_back(id);
     }
     const std::uint32_t epoch = s.epoch;
-    if (step || !leaves.empty()) sequences_.lose(id, std::move(leaves), step);
+    if (step || !leaves.empty()) sequences_.lose(id, std::move(leaves), {.new_epoch = step});
     if (s.epoch != epoch) loss.epochs.push_back(id);
     if (s.home != worker) continue;
     ledger_.decide(HomeOp{id, new_home(ledger_, s)});
@@ -85,9 +86,20 @@ Loss Losses::lose_worker(std::int32_t worker) {
   return loss;
 }
 
+/// Who is left has to take what is there, whatever an operator wanted before.
+void Losses::resume_if_all_drain() {
+  const auto workers = static_cast<std::int32_t>(ledger_.pools().size());
+  for (std::int32_t w = 0; w < workers; ++w) {
+    if (!ledger_.draining(w)) return;
+  }
+  for (std::int32_t w = 0; w < workers; ++w) {
+    if (!ledger_.pages().lost(w)) ledger_.set_draining(w, false);
+  }
+}
+
 void Losses::take_worker(std::int32_t worker) {
   check_worker(worker);
-  if (!ledger_.lost(worker)) {
+  if (!ledger_.pages().lost(worker)) {
     fail(ErrorCode::kFailedPrecondition, "worker {} is taken again, and was not lost", worker);
   }
   ledger_.set_lost(worker, false);
@@ -152,12 +164,6 @@ std::optional<Losses::Places> Losses::room_for(const Sequence& s) const {
   return places;
 }
 
-/// Whether the workers that are left could hold the sequence if they were empty.
-bool Losses::fits_members(const Sequence& s) const {
-  return fits_empty_pool(s.limit_tokens, ledger_.running().at(s.id).spread, ledger_.members(),
-                         ledger_.pools().front().total(), ledger_.table().leaf_tokens());
-}
-
 /// First those that are too large for the workers that are left, which wait for another one. A step
 /// ends before its sequence gives anything up.
 std::optional<SequenceId> Losses::youngest_gives_up() {
@@ -165,7 +171,7 @@ std::optional<SequenceId> Losses::youngest_gives_up() {
   if (waiting.empty() || waiting.size() < ledger_.running().size() || sequences_.closing() > 0) {
     return {};
   }
-  const auto fits = [&](SequenceId id) { return fits_members(ledger_.table().at(id)); };
+  const auto fits = [&](SequenceId id) { return fits_members(ledger_, ledger_.table().at(id)); };
   const auto oldest = std::ranges::find_if(waiting, fits);
   if (oldest == waiting.end()) return {};
   for (const bool too_large : {true, false}) {
@@ -178,7 +184,7 @@ std::optional<SequenceId> Losses::youngest_gives_up() {
       }
       if (leaves.empty()) continue;
       const SequenceId youngest = *id;
-      sequences_.lose(youngest, std::move(leaves));
+      sequences_.lose(youngest, std::move(leaves), {.keep_blocks = true});
       return youngest;
     }
   }

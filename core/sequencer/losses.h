@@ -38,7 +38,8 @@ class Losses {
       : ledger_(ledger), steps_(steps), moves_(moves), copies_(copies), sequences_(sequences) {}
 
   /// The worker and all that it held are gone: it gets nothing more, its moves are cancelled, and
-  /// the next order carries what changes. Between two orders. Throws kInvalidArgument for a worker
+  /// the next order carries what changes. Where all others are being emptied, they no longer are.
+  /// Between two orders. Throws kInvalidArgument for a worker
   /// that does not exist, kFailedPrecondition for one that is lost already and for the last one.
   [[nodiscard]] Loss lose_worker(std::int32_t worker);
   /// Another worker has taken the place of one that was lost: it is empty. Throws kInvalidArgument
@@ -57,7 +58,7 @@ class Losses {
                                                       const Places& in_vain) const;
   [[nodiscard]] bool step_is_lost(const Sequence& s, const std::vector<std::int32_t>& leaves) const;
   [[nodiscard]] std::optional<Places> room_for(const Sequence& s) const;
-  [[nodiscard]] bool fits_members(const Sequence& s) const;
+  void resume_if_all_drain();
   [[nodiscard]] std::vector<SequenceId> place_waiting();
   [[nodiscard]] std::optional<SequenceId> youngest_gives_up();
 

@@ -77,12 +77,6 @@ void PoolLedger::set_lost(std::int32_t worker, bool lost) {
   ++turnover_;
 }
 
-int PoolLedger::members() const {
-  int members = 0;
-  for (std::int32_t w = 0; std::cmp_less(w, pools().size()); ++w) members += lost(w) ? 0 : 1;
-  return members;
-}
-
 /// Adds (sign 1) or removes (-1) a sequence's share of the loads; pages are separate. One with rows
 /// that nobody has room for is no load.
 void PoolLedger::account(const Sequence& s, int sign) {

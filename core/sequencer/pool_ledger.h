@@ -51,9 +51,6 @@ class PoolLedger {
   [[nodiscard]] const std::set<SequenceId>& waiting() const noexcept { return waiting_; }
   /// Whether a worker gets no more: it is being emptied, or lost.
   [[nodiscard]] bool draining(std::int32_t worker) const { return pages_.draining(worker); }
-  [[nodiscard]] bool lost(std::int32_t worker) const { return pages_.lost(worker); }
-  /// Workers that are not lost.
-  [[nodiscard]] int members() const;
   /// Counts the owners chosen so far: one per extent at admission, one per leaf opened later.
   [[nodiscard]] std::uint64_t placements() const noexcept { return placements_; }
   /// Counts the sequences that began, arrived or ended so far, and the changes of drained workers.

@@ -86,7 +86,7 @@ void SequenceBlocks::moved(SequenceId id, std::int64_t first_leaf, std::int32_t 
   }
 }
 
-void SequenceBlocks::lose(SequenceId id, std::int64_t leaf) {
+void SequenceBlocks::lose(SequenceId id, std::int64_t leaf, bool keep) {
   const auto found = entries_.find(id);
   if (found == entries_.end()) return;
   Entry& entry = found->second;
@@ -97,7 +97,7 @@ void SequenceBlocks::lose(SequenceId id, std::int64_t leaf) {
     if (entry.blocks[i] == nullptr) continue;
     entry.names.resize(std::max(entry.names.size(), i + 1));
     entry.names[i] = entry.blocks[i]->name;
-    ledger_.pages().leave_block(*std::exchange(entry.blocks[i], nullptr));
+    ledger_.pages().leave_block(*std::exchange(entry.blocks[i], nullptr), keep);
   }
 }
 

@@ -38,8 +38,8 @@ class SequenceBlocks {
   void moved(SequenceId id, std::int64_t first_leaf, std::int32_t to,
              const std::vector<std::int32_t>& pages);
   /// The rows of a leaf are lost: its blocks are not held any more, and get their names again by
-  /// prompt_arrived().
-  void lose(SequenceId id, std::int64_t leaf);
+  /// prompt_arrived(). With `keep` others may share them until the room is needed.
+  void lose(SequenceId id, std::int64_t leaf, bool keep);
   /// The sequence's pages are given back. Its last block becomes idle first: the next one is of no
   /// use without those before.
   void end(SequenceId id);

@@ -12,6 +12,7 @@
 #include "core/base/limits.h"
 #include "core/placement/page_cuts.h"
 #include "core/sequencer/block_names.h"
+#include "core/sequencer/members.h"
 #include "core/sequencer/shared_place.h"
 
 namespace tributary {
@@ -83,7 +84,7 @@ std::optional<Assignment> Sequences::place(const AdmitRequest& request) {
 void Sequences::check(const AdmitRequest& request, std::int64_t tag) const {
   check_lengths(request, tag);
   const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
-  const int workers = ledger_.members();
+  const int workers = members(ledger_);
   const std::int32_t pages = ledger_.pools().front().total();
   if (!fits_empty_pool(limit, request.spread, workers, pages, ledger_.table().leaf_tokens())) {
     fail(ErrorCode::kTooLarge,
@@ -110,7 +111,7 @@ std::optional<SequenceId> Sequences::admit(const AdmitRequest& request, const Ad
   }
   const bool is_fork = request.parent.id != 0;
   if (is_fork) check_parent(request, as.tag);
-  if (!ledger_.waiting().empty()) {
+  if (waits_for_room(ledger_)) {
     check(request, as.tag);
     return std::nullopt;
   }
@@ -127,6 +128,7 @@ std::optional<SequenceId> Sequences::admit(const AdmitRequest& request, const Ad
   Sequence& s = begun->sequence;
   s.id = as.id != 0 ? as.id : (static_cast<std::uint64_t>(incarnation_) << 32) | ++counter_;
   s.epoch = 1;
+  s.lost_since = 0;  // not its parent's
   s.tag = as.tag;
   s.prompt_tokens = request.prompt_tokens;
   s.limit_tokens = request.prompt_tokens + request.max_new_tokens;
@@ -404,10 +406,10 @@ void Sequences::release_leaf(const Sequence& s, std::size_t i) {
                             ledger_.leaf_pages(s, i, s.limit_tokens) - std::ssize(leaf.pages));
 }
 
-void Sequences::lose(SequenceId id, std::vector<std::int32_t> leaves, bool new_epoch) {
+void Sequences::lose(SequenceId id, std::vector<std::int32_t> leaves, LostRows how) {
   const Sequence& s = ledger_.table().at(id);
   moves_.cancel(id);
-  bool rows = new_epoch;
+  bool rows = how.new_epoch;
   bool given_up = false;
   Closed closed{.round = order_.round, .sequence = s, .ends = false};
   for (Leaf& leaf : closed.sequence.leaves) leaf = {kNoWorker, {}};
@@ -415,9 +417,9 @@ void Sequences::lose(SequenceId id, std::vector<std::int32_t> leaves, bool new_e
     const auto i = static_cast<std::size_t>(l);
     const Leaf& leaf = s.leaves.at(i);
     rows = rows || std::int64_t{l} * ledger_.table().leaf_tokens() < s.length;
-    blocks_.lose(id, l);
+    blocks_.lose(id, l, how.keep_blocks);
     for (const std::int32_t page : leaf.pages) copies_.drop(leaf.owner, page);
-    if (leaf.owner == kNoWorker || ledger_.lost(leaf.owner)) {
+    if (leaf.owner == kNoWorker || ledger_.pages().lost(leaf.owner)) {
       release_leaf(s, i);
     } else {
       closed.sequence.leaves[i] = leaf;
@@ -454,7 +456,7 @@ void Sequences::lose_closed(std::int32_t worker) {
     Sequence& s = closed.sequence;
     for (std::size_t i = 0; i < s.leaves.size(); ++i) {
       if (s.leaves[i].owner != worker) continue;
-      blocks_.lose(s.id, static_cast<std::int64_t>(i));
+      if (closed.ends) blocks_.lose(s.id, static_cast<std::int64_t>(i), false);
       release_leaf(s, i);
       s.leaves[i] = {kNoWorker, {}};
     }

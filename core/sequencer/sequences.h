@@ -76,11 +76,15 @@ class Sequences {
   void close(SequenceId id);
   /// Pages of sequences that were closed in orders up to `drained_round` (RoundReport) are free.
   void release_closed(std::uint64_t drained_round);
+  struct LostRows {
+    bool new_epoch = false;    // also where none of the leaves has committed rows
+    bool keep_blocks = false;  // their rows are here until others need the room
+  };
   /// The rows of these leaves are lost, or given up: the leaves wait for room on other workers, see
   /// Losses, and rows that they had come again from outside. The epoch is a new one where they had
-  /// some, and with `new_epoch`. Its move is cancelled. Pages on workers that are not lost stay out
-  /// of use until release_closed(). Throws kNotFound.
-  void lose(SequenceId id, std::vector<std::int32_t> leaves, bool new_epoch = false);
+  /// some. Its move is cancelled. Pages on workers that are not lost stay out of use until
+  /// release_closed(). Throws kNotFound.
+  void lose(SequenceId id, std::vector<std::int32_t> leaves, LostRows how);
   /// A worker is lost: closed sequences have no pages there any more.
   void lose_closed(std::int32_t worker);
   /// Sequences that were closed, and leaves that were given up, and not released.

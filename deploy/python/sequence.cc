@@ -60,10 +60,10 @@ void truncate(Sequence& sequence, std::int64_t length, Timeout timeout) {
 
 void refresh(Sequence& sequence, Timeout timeout) {
   const Use use(sequence);
-  SequenceHandle now = sequence.handle;
+  SequenceHandle now;
   {
     const Unlocked unlocked;
-    sequence.tier().refresh(now, deadline_of(timeout));
+    now = sequence.tier().query(sequence.handle, deadline_of(timeout));
   }
   sequence.handle = std::move(now);  // under the lock: properties are read from any thread
 }

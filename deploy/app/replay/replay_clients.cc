@@ -338,7 +338,7 @@ class ReplayClient {
   bool step_has_ended(Running& sequence) {
     const std::uint32_t epoch = sequence.handle.epoch;
     const std::int64_t length = sequence.handle.length;
-    client_->refresh(sequence.handle);
+    sequence.handle = client_->query(sequence.handle);
     if (sequence.handle.epoch == epoch) return false;
     sequence.lost_since = std::chrono::steady_clock::now();
     if (sequence.handle.length == length) {
@@ -355,7 +355,7 @@ class ReplayClient {
            sequence.handle.id);
     }
     try {
-      client_->refresh(sequence.handle);
+      sequence.handle = client_->query(sequence.handle);
       const SequenceHandle& handle = sequence.handle;
       if (std::ranges::count(handle.lost, -1, &Extent::rank) > 0) return false;
       for (const Extent& lost : handle.lost) {

@@ -75,7 +75,7 @@ void PoolJudge::judge(const std::vector<SilentWorker>& silent) {
     // Any other answer says nothing about the pool: deadlines end calls that are lost.
     if (lost.contains(address)) {
       connections_.give_up(address, {ErrorCode::kWorkerLost,
-                                     "its pool goes on without it: see TierClient::refresh()"});
+                                     "its pool goes on without it: see TierClient::query()"});
     } else if (word.last.code() == ErrorCode::kPoolLost) {
       if (gone || !workers.wait(i).ok()) {
         connections_.give_up(address, {ErrorCode::kPoolLost, text});

@@ -168,12 +168,8 @@ void TierClient::release(const SequenceHandle& sequence) {
 SequenceHandle TierClient::query(const SequenceHandle& sequence, std::optional<Deadline> deadline) {
   SequenceHandle now = impl_->control_plane().query(sequence.id, impl_->deadline(deadline));
   now.token = sequence.token;  // which it does not tell
+  impl_->changed(now);
   return now;
-}
-
-void TierClient::refresh(SequenceHandle& sequence, std::optional<Deadline> deadline) {
-  sequence = query(sequence, deadline);
-  impl_->changed(sequence);
 }
 
 void TierClient::wait_ready(std::span<const SequenceHandle* const> sequences,

@@ -105,7 +105,7 @@ class PoolFullError : public Error {
 
 /// Calls are blocking and may come from any thread; one sequence is used by one call at a time.
 /// They throw Error: kDeadlineExceeded; kWorkerLost (a worker is gone that held rows of the
-/// sequence or answered for it, and its pool goes on: see refresh()); kPoolLost (the pool is gone,
+/// sequence or answered for it, and its pool goes on: see query()); kPoolLost (the pool is gone,
 /// and its sequences with it: the control plane says so, and the worker cannot be reached or does
 /// not answer); kUnavailable (there was no connection to a worker until the call's deadline,
 /// although it was tried again and again: the sequence may be there); kPoolFull (admit, as
@@ -149,14 +149,13 @@ class TierClient {
   /// effect with another token, or an earlier epoch, than the kept handle's.
   void release(const SequenceHandle& sequence);
   /// The sequence as its pool has it now. Throws kNotFound for one that has ended.
+  ///
+  /// After kWorkerLost go on with this handle. Where its epoch is another one, the open step has
+  /// ended. `lost` are the rows that went with the worker, of all layers, prompt and committed
+  /// tokens alike: push_rows() each of them again, wait_ready(), and go on; or free() the sequence.
+  /// Those of rank -1 wait for room on other workers: ask again.
   [[nodiscard]] SequenceHandle query(const SequenceHandle& sequence,
                                      std::optional<Deadline> deadline = {});
-  /// Call it after kWorkerLost: the handle becomes that of the sequence as its pool has it now.
-  /// Where its epoch is another one, its open step has ended. `lost` are the rows that went with
-  /// the worker, of all layers, prompt and committed tokens alike: push_rows() each of them again,
-  /// wait_ready(), and go on; or free() the sequence. Those of rank -1 wait for room on other
-  /// workers: refresh again. Throws as query().
-  void refresh(SequenceHandle& sequence, std::optional<Deadline> deadline = {});
   /// Call it after the last push_rows(): waits until the leaders have heard from every owner of
   /// their rows. It asks the sequences' workers alone. Throws kDeadlineExceeded naming the missing
   /// part.

@@ -226,11 +226,11 @@ void lead_pool(const WorkerOptions& options, const WorkerEvents& events, LeaderI
   leader.run();
 }
 
-void follow_leader(Worker& worker, RowsSender& pulls, BrokenRounds& broken) {
+void follow_leader(Worker& worker, RowsSender& pulls,
+                   const std::function<void(const RoundReport&)>& order_ended) {
   for (bool stop = false; !stop;) {
     const RoundReport report = worker.follow([&] { return worker.copies_made() && pulls.serve(); });
-    pulls.order_ended();
-    broken.order_ended(report);
+    order_ended(report);
     stop = report.stop;
     const bool goes_on = report.broken || report.status.code() == ErrorCode::kWorkerFailed;
     if (!stop && !goes_on) report.status.throw_if_error();
@@ -314,9 +314,14 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
     for (const auto& [rank, reason] : parts.inbox.lost()) worker.interrupt(rank, reason);
   };
   BrokenRounds broken(parts.queue, parts.port, clock);
+  const auto order_ended = [&](const RoundReport& report) {
+    pulls.order_ended();
+    broken.order_ended(report);
+    for (const SequenceId id : report.rows_changed) rows.tell(id);
+  };
   if (!leads) {
     const Ticker ticker(clock, tick);
-    follow_leader(worker, pulls, broken);
+    follow_leader(worker, pulls, order_ended);
     return;
   }
   std::atomic<ControlChannel*> channel = nullptr;
@@ -324,8 +329,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
       leader_config(options, model.pages, communicator.size(), pool_key, config.cost_model()),
       [&](const Order& order) {
         RoundReport report = worker.lead(order);
-        pulls.order_ended();
-        broken.order_ended(report);
+        order_ended(report);
         return report;
       },
       parts.inbox,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/cost/built_in_costs.h"
+#include "core/sequencer/members.h"
 #include "core/sequencer/sequencer.h"
 #include "tests/core/base/expect_error.h"
 
@@ -181,7 +182,16 @@ TEST_F(LossesTest, RefusesWorkersThatItCannotLoseOrTake) {
   EXPECT_EQ(code_of([&] { sequencer_.moves().drain_worker(1, false); }),
             ErrorCode::kFailedPrecondition);
   EXPECT_EQ(take(1), ErrorCode::kOk);
-  EXPECT_EQ(sequencer_.ledger().members(), 2);
+  EXPECT_EQ(members(sequencer_.ledger()), 2);
+}
+
+TEST_F(LossesTest, WhereAllOthersAreBeingEmptiedTheyTakeWhatIsLeft) {
+  const SequenceId id = admit(300, 20, SpreadPolicy::kAll);
+  for (const std::int32_t w : {0, 1}) sequencer_.moves().drain_worker(w, true);
+  (void)losses_.lose_worker(2);
+  EXPECT_FALSE(sequencer_.ledger().draining(0));
+  EXPECT_FALSE(sequencer_.ledger().draining(1));
+  EXPECT_EQ(losses_.give_room(), std::vector{id});
 }
 
 /// A full pool of two: every sequence keeps half its rows.
@@ -239,6 +249,9 @@ TEST_F(FullPoolTest, OneThatIsTooLargeForTheRestWaitsAndLetsOthersRun) {
                   {.prompt_tokens = 60 * 64, .max_new_tokens = 1, .spread = SpreadPolicy::kAll});
             }),
             ErrorCode::kTooLarge);
+  sequencer_.sequences().prompt_arrived(small);
+  EXPECT_TRUE(sequencer_.sequences().admit({.prompt_tokens = 1}).has_value())
+      << "it waits for another worker, and not for room";
   losses_.take_worker(1);
   EXPECT_EQ(losses_.give_room(), std::vector{large});
   EXPECT_TRUE(sequencer_.ledger().waiting().empty());

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <string>
 #include <variant>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/cost/built_in_costs.h"
 #include "tests/core/base/expect_error.h"
 #include "tests/core/cache/same_sequence.h"
 #include "tests/core/sequencer/sequencer_model.h"
@@ -346,6 +348,28 @@ TEST(Sequencer, IdsMayBeGiven) {
   model.close(given.id);
   EXPECT_EQ(code_of([&] { (void)model.admit(request(64, 0), given); }), ErrorCode::kAlreadyExists);
   EXPECT_EQ(model.admit(request(64, 0)), SequenceId{0x1'0000'0001}) << "its own counter";
+}
+
+TEST(SharedBlocks, NamesOfAnotherSizeAndOfRowsThatAreNotThereAreRefused) {
+  Sequencer sequencer(
+      {.placement = {.workers = 1, .model = default_cost_model(256)}, .pages_per_worker = 20});
+  const Prefix small{.block_tokens = 64, .key_bytes = 16, .keys = std::string(16, 'a')};
+  const Prefix large{.block_tokens = 128, .key_bytes = 16, .keys = std::string(16, 'b')};
+  Sequences& sequences = sequencer.sequences();
+  const SequenceId id =
+      sequences.admit({.prompt_tokens = 200, .max_new_tokens = 100, .prefix = small}).value();
+  const auto name = [&](const Prefix& names, std::int64_t first) {
+    return code_of([&] { sequences.name_blocks(id, names, first); });
+  };
+  EXPECT_EQ(name(small, 1), ErrorCode::kFailedPrecondition);  // the prompt is arriving
+  sequences.prompt_arrived(id);
+  EXPECT_EQ(name(large, 0), ErrorCode::kInvalidArgument);
+  for (const std::int64_t first : {std::int64_t{-1}, std::int64_t{3}, std::int64_t{1} << 60}) {
+    EXPECT_EQ(name(small, first), ErrorCode::kInvalidArgument) << first;
+  }
+  EXPECT_EQ(sequencer.ledger().pages().blocks().size(), 1U);
+  EXPECT_EQ(name(small, 2), ErrorCode::kOk);
+  EXPECT_EQ(code_of([&] { sequences.name_blocks(id + 1, small, 0); }), ErrorCode::kNotFound);
 }
 
 }  // namespace

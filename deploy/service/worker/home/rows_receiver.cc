@@ -16,6 +16,7 @@ wire::Refusal reason_of(ErrorCode code) {
     case ErrorCode::kNotFound:
       return wire::Refusal::kUnknownSequence;
     case ErrorCode::kStaleEpoch:
+    case ErrorCode::kWorkerLost:
       return wire::Refusal::kStaleEpoch;
     case ErrorCode::kAlreadyExists:
     case ErrorCode::kUnavailable:  // the same rows are on their way
@@ -112,6 +113,20 @@ std::vector<std::span<std::byte>> RowsReceiver::pages_of(const wire::Rows& rows,
   return pieces;
 }
 
+void RowsReceiver::tell(SequenceId id) {
+  if (table_.home(id)) tell(id, table_.progress(id));
+}
+
+void RowsReceiver::tell(SequenceId id, const IngestTable::Progress& progress) {
+  links_.progress({.rank = rank_,
+                   .sequence_id = id,
+                   .epoch = progress.epoch,
+                   .rows_done = progress.rows_done,
+                   .rows_total = progress.rows_total,
+                   .missing_layer = progress.missing_layer,
+                   .missing_position = progress.missing_position});
+}
+
 void RowsReceiver::landed(Transfer& transfer, const Status& status) {
   {
     const std::lock_guard lock(mutex_);
@@ -138,8 +153,11 @@ void RowsReceiver::landed(Transfer& transfer, const Status& status) {
   staged_bytes_ -= transfer.staged.size();
   const auto progress = table_.end(transfer.table.ticket, outcome.ok());
   if (outcome.ok() && !progress.counted) {
-    outcome = {ErrorCode::kNotFound,
-               fmt::format("sequence {} has ended during the transfer", transfer.rows.sequence_id)};
+    const SequenceId id = transfer.rows.sequence_id;
+    const bool runs = table_.home(id).has_value();
+    outcome = {runs ? ErrorCode::kWorkerLost : ErrorCode::kNotFound,
+               fmt::format("sequence {} has {} during the transfer", id,
+                           runs ? "lost these rows" : "ended")};
   }
   if (!outcome.ok()) {
     refuse(transfer.peer, transfer.rows.request, reason, outcome);
@@ -153,13 +171,7 @@ void RowsReceiver::landed(Transfer& transfer, const Status& status) {
   }
   // The leader is told first: if it is on the same connection path, a client that learns of its
   // last rows finds the sequence ready.
-  links_.progress({.rank = rank_,
-                   .sequence_id = transfer.rows.sequence_id,
-                   .epoch = progress.epoch,
-                   .rows_done = progress.rows_done,
-                   .rows_total = progress.rows_total,
-                   .missing_layer = progress.missing_layer,
-                   .missing_position = progress.missing_position});
+  tell(transfer.rows.sequence_id, progress);
   links_.reply(transfer.peer, {.request = transfer.rows.request, .outcome = {}});
 }
 

@@ -43,6 +43,8 @@ class RowsReceiver {
   /// connection has proven the sequence.
   [[nodiscard]] std::optional<Landing> receive(PeerId peer, const wire::Rows& rows, bool allowed,
                                                std::size_t payload_bytes);
+  /// Tells the leader how a sequence's rows stand here, if it is open: from the worker's thread.
+  void tell(SequenceId id);
   /// Counts a message that is too malformed to be answered.
   void count_malformed() { count_refusal(wire::Refusal::kMalformed); }
   /// Counts sequences that a connection has not proven, though it said so.
@@ -71,6 +73,7 @@ class RowsReceiver {
   [[nodiscard]] std::vector<std::span<std::byte>> pages_of(const wire::Rows& rows,
                                                            std::span<const PageRun> runs);
   void landed(Transfer& transfer, const Status& status);
+  void tell(SequenceId id, const IngestTable::Progress& progress);
   void store(const Transfer& transfer);
   void refuse(PeerId peer, std::uint64_t request, wire::Refusal reason, const Status& status);
   void count_refusal(wire::Refusal reason);

@@ -15,7 +15,8 @@ namespace {
 WorkerTimes measured_times(const RoundReport& report) {
   const auto us = [&](Phase phase) { return report.phase_us[static_cast<std::size_t>(phase)]; };
   double waited_us = 0;
-  if (!report.worker_attend_us.empty()) {
+  const bool all = std::cmp_equal(report.members, report.worker_attend_us.size());
+  if (all && !report.worker_attend_us.empty()) {
     const auto [least, most] = std::ranges::minmax(report.worker_attend_us);
     waited_us = most - least;
   }

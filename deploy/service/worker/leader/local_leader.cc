@@ -32,7 +32,8 @@ LocalLeader::LocalLeader(int workers, Peers& peers, HomeQueue& queue, Relays& re
       relays_(relays),
       inbox_(inbox),
       clock_(clock),
-      workers_(static_cast<std::size_t>(workers)) {}
+      workers_(static_cast<std::size_t>(workers)),
+      left_out_(static_cast<std::size_t>(workers)) {}
 
 void LocalLeader::take(int rank, wire::Items items) {
   wire::ItemsRefused refused{
@@ -64,8 +65,11 @@ void LocalLeader::join(PeerId peer, const wire::Join& join, Time now) {
     fail(ErrorCode::kPermissionDenied, "a Join of rank {}: the pool has {} workers", join.rank,
          workers_.size());
   }
-  PeerId& worker = workers_[static_cast<std::size_t>(join.rank)];
+  std::atomic<PeerId>& worker = workers_[static_cast<std::size_t>(join.rank)];
   // Nobody comes in the place of a worker that is lost.
+  if (left_out_[static_cast<std::size_t>(join.rank)]) {
+    fail(ErrorCode::kPermissionDenied, "a Join of rank {}: the pool goes on without it", join.rank);
+  }
   if (worker != 0) {
     fail(ErrorCode::kAlreadyExists, "a second Join of rank {}, which is here", join.rank);
   }
@@ -138,7 +142,8 @@ void LocalLeader::answer(int rank, const wire::ControlRelayReply& verdicts) {
 }
 
 void LocalLeader::leave_out(int rank) {
-  const PeerId worker = std::exchange(workers_[static_cast<std::size_t>(rank)], 0);
+  left_out_[static_cast<std::size_t>(rank)] = true;
+  const PeerId worker = workers_[static_cast<std::size_t>(rank)].exchange(0);
   if (worker != 0) (void)peers_.close(worker);
 }
 

@@ -2,6 +2,7 @@
 // connect.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -61,9 +62,9 @@ class LocalLeader final : public LeaderPort {
   Relays& relays_;
   LeaderInbox& inbox_;
   Clock& clock_;
-  /// By rank; 0: none. Written before the leader begins to lead, see LeaderInbox::wait_joined, and
-  /// then by its thread.
-  std::vector<PeerId> workers_;
+  /// By rank; 0: not here yet, or left out.
+  std::vector<std::atomic<PeerId>> workers_;
+  std::vector<std::atomic<bool>> left_out_;
   std::uint64_t last_order_ = 0;
 };
 

@@ -36,7 +36,7 @@ void PoolMeter::round_ended(const RoundReport& report, std::size_t items, double
     }
     present_.busiest += static_cast<double>(std::ranges::max(report.worker_rows));
     present_.mean += std::accumulate(report.worker_rows.begin(), report.worker_rows.end(), 0.0) /
-                     static_cast<double>(report.worker_rows.size());
+                     static_cast<double>(std::max(report.members, 1));
   }
   if (report.canary_checked) {
     ++totals.canaries;

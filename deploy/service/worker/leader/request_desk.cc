@@ -190,7 +190,7 @@ void RequestDesk::receive_request(const ToPool& request, Time now) {
   if (const auto* wanted = std::get_if<Admit>(&request)) {
     admit(*wanted, now);
   } else if (const auto* free = std::get_if<Free>(&request)) {
-    if (!book_.contains(free->id)) {
+    if (find(free->id) == nullptr) {
       reply(free->request, {ErrorCode::kNotFound, fmt::format("sequence {}: not here", free->id)});
       return;
     }
@@ -339,7 +339,7 @@ void RequestDesk::lose_worker(int rank, Time now) {
 /// The leaves of a sequence that lack rows, or their owners, are others now.
 void RequestDesk::rows_change(SequenceId id) {
   const std::vector<std::int32_t>& lost = sequencer_.ledger().running().at(id).lost;
-  if (!lost.empty()) book_.lost(*find(id), lost);
+  if (!lost.empty()) book_.lost(*find(id), lost, lost_workers());
 }
 
 /// Nobody waits for their answers any more.
@@ -413,7 +413,7 @@ void RequestDesk::round_ended(std::span<const WaitingItem> round, const wire::Ou
   for (const WaitingItem& waiting : round) {
     book_.set_waiting(waiting.item.id, false);
     if (outcome.ok()) {
-      book_.ran(waiting.item.id, waiting.item.layer);
+      book_.ran(waiting.item);
     } else {
       refuse(waiting, outcome);
     }
@@ -422,11 +422,6 @@ void RequestDesk::round_ended(std::span<const WaitingItem> round, const wire::Ou
 
 void RequestDesk::round_broke(std::span<const WaitingItem> round) {
   for (const WaitingItem& waiting : round) book_.set_waiting(waiting.item.id, false);
-}
-
-void RequestDesk::has_run(const WaitingItem& waiting) {
-  const StepItem& item = waiting.item;
-  if (book_.has_open(item)) book_.ran(item.id, item.layer);
 }
 
 void RequestDesk::give_away(Time now) {
@@ -475,7 +470,7 @@ std::vector<Extent> RequestDesk::lost_rows(const Sequence& s) const {
 std::vector<int> RequestDesk::lost_workers() const {
   std::vector<int> lost;
   for (int w = 0; std::cmp_less(w, sequencer_.ledger().pools().size()); ++w) {
-    if (sequencer_.ledger().lost(w)) lost.push_back(w);
+    if (sequencer_.ledger().pages().lost(w)) lost.push_back(w);
   }
   return lost;
 }
@@ -504,13 +499,14 @@ void RequestDesk::describe(RegisterPool& pool) const {
   pool.sequences.clear();
   for (const SequenceId id : book_.ids()) {
     pool.sequences.push_back(info(sequencer_.ledger().table().at(id)));
+    pool.sequences.back().lost.clear();  // asked for where they are needed
   }
 }
 
 void RequestDesk::fill(Heartbeat& heartbeat) const {
   heartbeat.draining = draining_;
   for (Heartbeat::Worker& worker : heartbeat.workers) {
-    worker.lost = sequencer_.ledger().lost(worker.rank);
+    worker.lost = sequencer_.ledger().pages().lost(worker.rank);
     worker.draining = !worker.lost && sequencer_.ledger().draining(worker.rank);
   }
   heartbeat.metrics.filling = static_cast<std::int64_t>(book_.filling());

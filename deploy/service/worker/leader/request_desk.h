@@ -44,7 +44,7 @@ class RequestDesk {
   /// A collective failed: homes ask again for the round's items when the pool goes on.
   void round_broke(std::span<const WaitingItem> round);
   /// An item of such a round has run all the same, and its client was answered.
-  void has_run(const WaitingItem& item);
+  void has_run(const WaitingItem& item) { book_.ran(item.item); }
   /// Between orders: takes from workers that are being emptied what needs no copies, and gives room
   /// to those that lost a worker.
   void give_away(Time now);

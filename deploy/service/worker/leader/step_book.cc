@@ -38,11 +38,6 @@ std::vector<Extent> holders(const Sequence& sequence, std::int64_t tokens, int l
   return extents;
 }
 
-const StepBook::Entry* StepBook::find(SequenceId id) const {
-  const auto found = entries_.find(id);
-  return found == entries_.end() ? nullptr : &found->second;
-}
-
 StepBook::Owner& StepBook::expect(std::vector<Owner>& owners, std::int32_t rank,
                                   std::uint32_t since, std::int64_t position) {
   const auto known = std::ranges::find(owners, rank, &Owner::rank);
@@ -53,6 +48,7 @@ StepBook::Owner& StepBook::expect(std::vector<Owner>& owners, std::int32_t rank,
 void StepBook::add(const Sequence& sequence, Idempotency idempotency, Time now) {
   remove(sequence.id);
   Entry entry{.extents = holders(sequence, sequence.prompt_tokens, leaf_tokens_),
+              .shares = {},
               .owners = {},
               .incomplete = 0,
               .step = {},
@@ -60,6 +56,8 @@ void StepBook::add(const Sequence& sequence, Idempotency idempotency, Time now) 
               .idempotency = std::move(idempotency),
               .last = now};
   const auto count = [&](const Leaf& leaf, const LeafPart& part) {
+    entry.shares.resize(static_cast<std::size_t>(part.leaf) + 1);
+    entry.shares.back() = {leaf.owner, part.rows()};
     expect(entry.owners, leaf.owner, sequence.epoch, part.begin).total += layers_ * part.rows();
   };
   for_each_leaf(sequence, sequence.present_tokens, sequence.prompt_tokens, leaf_tokens_, count);
@@ -82,32 +80,40 @@ void StepBook::progress(const wire::Progress& progress) {
   Entry& entry = found->second;
   const auto owner = std::ranges::find(entry.owners, progress.rank, &Owner::rank);
   if (owner == entry.owners.end() || owner->complete() || progress.epoch < owner->since) return;
+  if (owner->renewed && progress.rows_total != owner->total) return;
   owner->done = progress.rows_done;
   owner->missing_layer = progress.missing_layer;
   owner->missing_position = progress.missing_position;
   if (owner->complete() && --entry.incomplete == 0) --filling_;
 }
 
-/// An owner that has its rows, or had none of the lost leaves, keeps what it has told.
-void StepBook::lost(const Sequence& sequence, std::span<const std::int32_t> lost) {
+/// Each owner says again how its rows stand when it has carried out the order of the change.
+void StepBook::lost(const Sequence& sequence, std::span<const std::int32_t> lost,
+                    std::span<const int> lost_workers) {
   Entry& entry = entries_.at(sequence.id);
   if (entry.incomplete > 0) --filling_;
-  entry.extents = holders(sequence, sequence.length, leaf_tokens_);
-  std::vector<Owner> owners;
+  entry.extents = holders(sequence, sequence.prompt_tokens, leaf_tokens_);
+  entry.shares.resize(std::max(entry.shares.size(), sequence.leaves.size()));
   for (const std::int32_t leaf : lost) {
     const std::int64_t begin = std::int64_t{leaf} * leaf_tokens_;
-    const std::int64_t rows = std::min<std::int64_t>(leaf_tokens_, sequence.length - begin);
-    expect(owners, sequence.leaves[static_cast<std::size_t>(leaf)].owner, sequence.epoch, begin)
-        .total += layers_ * rows;
+    const auto i = static_cast<std::size_t>(leaf);
+    entry.shares[i] = {sequence.leaves[i].owner,
+                       std::min<std::int64_t>(leaf_tokens_, sequence.length - begin)};
   }
-  for (const Owner& owner : entry.owners) {
-    const bool here = std::ranges::count(sequence.leaves, owner.rank, &Leaf::owner) > 0;
-    const bool known = std::ranges::count(owners, owner.rank, &Owner::rank) > 0;
-    if (here && !known && owner.rank != kNoWorker) owners.push_back(owner);
+  // What a lost worker had besides has moved on before, with all its rows.
+  for (Share& share : entry.shares) {
+    if (std::ranges::count(lost_workers, share.rank) > 0) share = {};
   }
-  entry.owners = std::move(owners);
-  entry.incomplete = static_cast<std::size_t>(
-      std::ranges::count_if(entry.owners, [](const Owner& owner) { return !owner.complete(); }));
+  entry.owners.clear();
+  for (std::size_t i = 0; i < entry.shares.size(); ++i) {
+    const auto [rank, rows] = entry.shares[i];
+    if (rows == 0) continue;
+    Owner& owner =
+        expect(entry.owners, rank, sequence.epoch, static_cast<std::int64_t>(i) * leaf_tokens_);
+    owner.total += layers_ * rows;
+    owner.renewed = true;
+  }
+  entry.incomplete = entry.owners.size();
   if (entry.incomplete > 0) ++filling_;
 }
 
@@ -279,15 +285,12 @@ void StepBook::set_waiting(SequenceId id, bool waiting) {
   entries_.at(id).waiting = waiting;
 }
 
-bool StepBook::has_open(const StepItem& item) const {
-  const Entry* const entry = find(item.id);
-  return entry != nullptr && entry->step && entry->step->base == item.base_length &&
-         entry->step->tokens == item.tokens;
-}
-
-void StepBook::ran(SequenceId id, int layer) {
-  Step& step = *entries_.at(id).step;
-  const auto l = static_cast<std::size_t>(layer);
+void StepBook::ran(const StepItem& item) {
+  const auto found = entries_.find(item.id);
+  if (found == entries_.end() || !found->second.step) return;
+  Step& step = *found->second.step;
+  if (step.base != item.base_length || step.tokens != item.tokens) return;
+  const auto l = static_cast<std::size_t>(item.layer);
   if (!step.done[l]) --step.layers_left;
   step.done[l] = true;
 }

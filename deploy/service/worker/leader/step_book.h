@@ -54,7 +54,8 @@ class StepBook {
   void opened(const StepItem& item, Time now);
   /// Whether an item of the open step waits for its round.
   void set_waiting(SequenceId id, bool waiting);
-  void ran(SequenceId id, int layer);
+  /// Nothing happens where its step is not open.
+  void ran(const StepItem& item);
   struct Closed {
     Time opened{};
     Time before{};              // the commit before it, or the admission
@@ -65,11 +66,9 @@ class StepBook {
 
   /// Rows of `lost` leaves (PoolLedger::Running) are to come again, to the owners that the leaves
   /// have now: the epoch may be a new one. Without an open step.
-  void lost(const Sequence& sequence, std::span<const std::int32_t> lost);
+  void lost(const Sequence& sequence, std::span<const std::int32_t> lost,
+            std::span<const int> lost_workers);
 
-  /// Whether the step of an item is open.
-  [[nodiscard]] bool has_open(const StepItem& item) const;
-  [[nodiscard]] bool contains(SequenceId id) const { return entries_.contains(id); }
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
   /// How many sequences wait for rows of their prompt. None of them has an open step.
   [[nodiscard]] std::size_t filling() const noexcept { return filling_; }
@@ -80,8 +79,8 @@ class StepBook {
   [[nodiscard]] const Idempotency& idempotency(SequenceId id) const {
     return entries_.at(id).idempotency;
   }
-  /// The parts of the prompt and the workers that receive them: the owners at admission, even if
-  /// leaves have moved since; after a loss, all rows and their owners.
+  /// The parts of the prompt and the workers that receive them: the owners at admission, or after a
+  /// loss, even if leaves have moved since.
   [[nodiscard]] const std::vector<Extent>& extents(SequenceId id) const {
     return entries_.at(id).extents;
   }
@@ -94,6 +93,7 @@ class StepBook {
   struct Owner {
     std::int32_t rank = 0;    // or kNoWorker: the rows wait for room
     std::uint32_t since = 0;  // the epoch in which it began to expect these rows
+    bool renewed = false;     // after a loss: what it told before is about other rows
     std::int64_t done = 0;
     std::int64_t total = 0;
     std::int32_t missing_layer = 0;
@@ -107,8 +107,14 @@ class StepBook {
     std::vector<bool> done;  // by layer
     Time opened{};
   };
+  /// The rows of a leaf that some worker has got, or is to get.
+  struct Share {
+    std::int32_t rank = 0;
+    std::int64_t rows = 0;  // of a layer
+  };
   struct Entry {
     std::vector<Extent> extents;
+    std::vector<Share> shares;  // by leaf
     std::vector<Owner> owners;
     std::size_t incomplete = 0;  // owners
     std::optional<Step> step;
@@ -121,7 +127,6 @@ class StepBook {
   [[nodiscard]] static std::string missing(const Entry& entry);
   [[nodiscard]] static Owner& expect(std::vector<Owner>& owners, std::int32_t rank,
                                      std::uint32_t since, std::int64_t position);
-  [[nodiscard]] const Entry* find(SequenceId id) const;
   [[nodiscard]] std::string missing_layers(const Step& step) const;
   /// Adds the commit of the step up to `length` to `decision`.
   void decide_commit(const Entry& entry, std::int64_t length, Decision& decision) const;

@@ -82,7 +82,8 @@ void SimulatedClient::recover(Held& held) {
   const std::uint32_t epoch = held.handle.epoch;
   for (int i = 0; i < 60 && !lost_; ++i) {
     SequenceHandle now = held.handle;
-    if (!insist(nullptr, "refresh", [&](Deadline deadline) { client_.refresh(now, deadline); })) {
+    if (!insist(nullptr, "refresh",
+                [&](Deadline deadline) { now = client_.query(now, deadline); })) {
       continue;
     }
     held.handle = now;

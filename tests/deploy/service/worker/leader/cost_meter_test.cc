@@ -21,6 +21,7 @@ class CostMeterTest : public ::testing::Test {
     report_.exchange = Exchange::kAllToAll;
     set(Phase::kQueryExchange, predicted_.queries_us);
     // The faster worker waits for the slower one.
+    report_.members = 2;
     report_.worker_attend_us = {3 * predicted_.attend_us - 50, 3 * predicted_.attend_us};
     set(Phase::kAttend, 3 * predicted_.attend_us);
     set(Phase::kPartialExchange, predicted_.states_us + 50);

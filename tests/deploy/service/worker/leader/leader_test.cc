@@ -303,12 +303,14 @@ TEST(LeaderTest, ASequenceThatLostRowsSaysSoAndGoesOnWhenTheyHaveCome) {
   });
   rig.clock.at(rig.begin + milliseconds(200), [&] {
     wire::Progress progress = rig_progress(now, 0);
-    progress.epoch = 1;
+    progress.rows_total = 2 * 128;
     rig.inbox.post_progress(progress);  // of before: it says nothing about what is missing
     rig.post(now, 10, rig_control(ControlOp::kReady, now));
   });
   rig.clock.at(rig.begin + milliseconds(300), [&] {
-    rig.inbox.post_progress(rig_progress(now, 0));
+    wire::Progress progress = rig_progress(now, 0);
+    progress.rows_total = 2 * 256;
+    rig.inbox.post_progress(progress);
     rig.post(now, 11, rig_control(ControlOp::kReady, now));
     rig.post(now, rig_items(12, {item(now)}));
     rig.post(Query{.request = 3, .id = s.id});
@@ -334,6 +336,12 @@ TEST(LeaderTest, ASequenceThatLostRowsSaysSoAndGoesOnWhenTheyHaveCome) {
   EXPECT_EQ(ready(1), ErrorCode::kUnavailable);
   EXPECT_EQ(ready(2), ErrorCode::kOk);
   EXPECT_TRUE(rig.record.replies.back().what.sequence.value().lost.empty());
+  // Its pool registers with it, also when it has grown since.
+  RegisterPool pool;
+  rig.leader.describe(pool);
+  ASSERT_EQ(pool.sequences.size(), 1U);
+  EXPECT_EQ(pool.sequences[0].extents.back().end, s.prompt_tokens);
+  EXPECT_EQ(pool.sequences[0].lost_workers, std::vector{1});
 }
 
 TEST(LeaderTest, APoolThatIsToldToStopEndsWithItsLastSequenceOrAtTheDrainTimeout) {

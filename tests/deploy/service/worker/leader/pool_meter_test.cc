@@ -16,6 +16,7 @@ class PoolMeterTest : public testing::Test {
   void round_at(Time now, std::vector<std::int64_t> rows) {
     RoundReport report;
     report.worker_rows.assign(rows.begin(), rows.end());
+    report.members = static_cast<int>(rows.size());
     meter_.round_ended(report, 1, 0.001, 1, now);
   }
   [[nodiscard]] double balance(Time now) const {

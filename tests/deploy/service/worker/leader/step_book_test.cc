@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <string>
+#include <vector>
 
 namespace tributary {
 namespace {
@@ -94,6 +96,36 @@ TEST_F(StepBookTest, ReadyWhenEveryOwnerHasAllRows) {
   EXPECT_TRUE(book.decide(item(200, 1, 0), &sequence).open);
 }
 
+/// Leaf 1 was lost with worker 1, whose leaf 3 has moved to worker 2 before, and comes to worker 0.
+TEST_F(StepBookTest, AfterALossEveryOwnerSaysAgainHowItsRowsStand) {
+  sequence = sequence_of(200, 200, 300);
+  book.add(sequence, {"key", "secret"}, {});
+  for (const std::int32_t rank : {0, 1}) book.progress(progress(rank, 1, 1));
+  ASSERT_EQ(book.filling(), 0U);
+  sequence.leaves[3].owner = 2;
+  const std::vector<std::int32_t> lost = {1};
+  const std::vector<int> workers = {1};
+  sequence.epoch = 3;
+  sequence.leaves[1].owner = kNoWorker;
+  book.lost(sequence, lost, workers);
+  EXPECT_EQ(book.filling(), 1U);
+  EXPECT_NE(book.missing(7).find("rows from 64 on wait for room"), std::string::npos);
+  sequence.leaves[1].owner = 0;
+  book.lost(sequence, lost, workers);
+  const auto tell = [&](std::uint32_t epoch, std::int64_t total, std::int32_t missing = -1) {
+    wire::Progress word = progress(0, missing < 0 ? total : 0, total, missing);
+    word.epoch = epoch;
+    book.progress(word);
+    return book.filled(7);
+  };
+  EXPECT_FALSE(tell(2, 384)) << "before the loss";
+  EXPECT_FALSE(tell(3, 384)) << "before it knew of the leaf";
+  EXPECT_FALSE(tell(3, 576, 0));
+  EXPECT_TRUE(tell(3, 576));
+  EXPECT_EQ(book.filling(), 0U);
+  EXPECT_EQ(book.extents(7).back().end, 200) << "of the prompt, as a registration says it";
+}
+
 TEST_F(StepBookTest, RefusesWhatDoesNotFitTheSequence) {
   ready(10);
   EXPECT_EQ(book.decide(item(10, 1, 0), nullptr).outcome.code, ErrorCode::kNotFound);
@@ -129,8 +161,8 @@ TEST_F(StepBookTest, LayersInAnyOrderThenTheNextStepCommits) {
          ErrorCode::kFailedPrecondition, "a layer of the open step from 10 to 12 has not ended");
   EXPECT_EQ(book.decide(control(wire::ControlOp::kCommit, 10), &sequence).commit, 0);  // abort
   book.set_waiting(7, false);
-  book.ran(7, 2);
-  book.ran(7, 2);  // a retry
+  book.ran(item(10, 2, 2));
+  book.ran(item(10, 2, 2));  // a retry
   expect(book.decide(item(12, 1, 0), &sequence), ErrorCode::kFailedPrecondition,
          "the open step at 10 has not run layers 0, 1");
   expect(book.decide(item(10, 1, 0), &sequence), ErrorCode::kFailedPrecondition,
@@ -138,10 +170,10 @@ TEST_F(StepBookTest, LayersInAnyOrderThenTheNextStepCommits) {
   const auto same = book.decide(item(10, 2, 0), &sequence);
   EXPECT_TRUE(same.outcome.ok());
   EXPECT_FALSE(same.open);
-  book.ran(7, 0);
+  book.ran(item(10, 2, 0));
   expect(book.decide(control(wire::ControlOp::kCommit, 11), &sequence),
          ErrorCode::kFailedPrecondition, "the open step at 10 has not run layer 1");
-  book.ran(7, 1);
+  book.ran(item(10, 2, 1));
   for (const std::int64_t length : {9, 13}) {
     expect(
         book.decide(control(wire::ControlOp::kCommit, length), &sequence),
@@ -180,7 +212,7 @@ TEST_F(StepBookTest, ControlsWithoutAnOpenStep) {
          "truncate to 3: a step is open at 10; commit or abort it first");
   book.remove(7);
   EXPECT_EQ(book.open_steps(), 0U);
-  EXPECT_FALSE(book.contains(7));
+  EXPECT_EQ(book.size(), 0U);
 }
 
 }  // namespace
