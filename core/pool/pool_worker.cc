@@ -217,7 +217,11 @@ void Worker::apply(const TableOp& op, std::uint64_t round, RoundReport& report) 
   }
   if (const auto* moved = std::get_if<HomeOp>(&op)) ingest_.set_home(id, moved->home);
   if (const auto* lost = std::get_if<LoseOp>(&op)) {
-    ingest_.lose(*lost, round);
+    LoseOp rows = *lost;
+    std::erase_if(rows.leaves, [&](std::int32_t leaf) {
+      return std::int64_t{leaf} * table_->leaf_tokens() >= table_->at(id).length;
+    });
+    ingest_.lose(rows, round);
     report.rows_changed.push_back(id);
   }
   if (comes_again) {

@@ -189,6 +189,11 @@ class Process:
             return False
         wait_until(holds, what)
 
+    def tokens_decoded(self):
+        """As its screen says."""
+        return max((int(count) for count in
+                    re.findall(r" (\d+) of \d+ tokens", self.screen.shown())), default=0)
+
     def wait_decoding(self):
         """Until the first tokens are on its screen."""
         self.wait_until(lambda: re.search(r" [1-9]\d* of \d+ tokens", self.screen.shown()),

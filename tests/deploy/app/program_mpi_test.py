@@ -218,12 +218,24 @@ class Rank(Case):
 
 
 class Failures(Rank):
-    def test_survivors_of_a_killed_rank_say_that_it_is_lost(self):
-        # With --enable-recovery mpirun leaves them alone; its own exit status is not checked.
-        self.check_survivors(self.fail_rank(1, signal.SIGKILL, ["--enable-recovery"]))
+    def check_goes_on(self, what, mpirun=()):
+        """The others decode on without rank 1, until they are told to end."""
+        with Process([*ENDLESS, *self.FLAGS], 3, mpirun, screen=Screen()) as process:
+            process.wait_decoding()
+            os.kill(process.rank_pids()[1], what)
+            tokens = process.tokens_decoded()
+            process.wait_until(lambda: process.tokens_decoded() > tokens + 100, "it decodes on")
+            process.popen.send_signal(signal.SIGINT)
+            result = process.wait()
+            wait_until(lambda: not process.rank_pids(), "no rank is left behind")
+        self.assertNotRegex(result.stderr, self.LOST)
 
-    def test_a_stopped_rank_ends_the_job_and_is_named_or_late(self):
-        self.check_stopped(1)
+    def test_the_others_go_on_without_a_killed_rank(self):
+        # With --enable-recovery mpirun leaves them alone; its own exit status is not checked.
+        self.check_goes_on(signal.SIGKILL, ["--enable-recovery"])
+
+    def test_the_others_go_on_without_a_stopped_rank(self):
+        self.check_goes_on(signal.SIGSTOP)
 
 
 class EveryFailure(Rank):

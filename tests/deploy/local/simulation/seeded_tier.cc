@@ -19,7 +19,7 @@ using std::chrono::seconds;
 namespace {
 
 constexpr Time kOutset{std::chrono::hours(1)};
-constexpr int kActions = 220;  // of all clients
+constexpr int kActions = 260;  // of all clients
 constexpr int kLayers = 2;
 /// The longest that a message is under way, or a thread or a process is held up.
 constexpr Duration kLongestFault = milliseconds(700);

@@ -400,6 +400,10 @@ void SimulatedClient::truncate(Held& held) {
     }
     held.handle.epoch = now.epoch;
     held.handle.length = now.length;
+    if (!now.lost.empty()) {
+      recover(held);
+      if (lost_ || held.gone) return;
+    }
   }
   name_blocks(held, std::min(held.handle.length, before), 0);
   EXPECT_TRUE(held.handle.length == after ||
