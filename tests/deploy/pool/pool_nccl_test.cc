@@ -100,8 +100,6 @@ std::string without_time(const std::string& message) {
 
 /// Expects the same status on all ranks, long before their deadlines.
 void expect_end(const PoolResult& result, ErrorCode code, std::string_view words) {
-  // What a vendor's library reports, and not a rank's own work: the group has ended.
-  if (code == ErrorCode::kWorkerFailed) code = ErrorCode::kCommunicatorPoisoned;
   for (const auto& statuses : result.statuses) {
     ASSERT_FALSE(statuses.empty());
     EXPECT_EQ(statuses.back().code(), code) << statuses.back().message();
@@ -132,10 +130,10 @@ TEST_F(PoolNccl, ACollectiveThatFailsInTheMiddleEndsThePoolOnAllRanks) {
       EXPECT_EQ(code_of([&] {
                   for (int i = 0; i < 39; ++i) (void)leader.step({{a, 1}});
                 }),
-                ErrorCode::kWorkerFailed);
+                ErrorCode::kCommunicatorPoisoned);
     });
     EXPECT_FALSE(test::nccl_failure_is_due(planted.function, planted.rank));
-    expect_end(result, ErrorCode::kWorkerFailed, "unhandled system error: planted");
+    expect_end(result, ErrorCode::kCommunicatorPoisoned, "unhandled system error: planted");
     EXPECT_LT(Clock::now() - begin, setup.timeout);
   }
 }
@@ -151,9 +149,9 @@ TEST_F(PoolNccl, AnErrorOfTheNetworkEndsThePoolOnAllRanks) {
     };
     const PoolResult result = run_pool(setup, [&](PoolLeader& leader) {
       const auto a = leader.admit({1, 300, 4}).value();
-      EXPECT_EQ(code_of([&] { (void)leader.step({{a, 1}}); }), ErrorCode::kWorkerFailed);
+      EXPECT_EQ(code_of([&] { (void)leader.step({{a, 1}}); }), ErrorCode::kCommunicatorPoisoned);
     });
-    expect_end(result, ErrorCode::kWorkerFailed, "network error");
+    expect_end(result, ErrorCode::kCommunicatorPoisoned, "network error");
   }
 }
 

@@ -118,7 +118,7 @@ class Pools(Failures):
 
     def test_a_pool_goes_on_without_workers_that_are_killed(self):
         # Each has rows of every sequence. mpirun leaves the others alone.
-        run = [16, 0.2, "--spread", "all"]
+        run = [32, 0.6, "--spread", "all"]
         with Tier(pools=(3,), mpirun=["--enable-recovery"]) as tier:
             expected = digest(self.finish(self.start(tier, *run)))
             ranks = tier.pools["pool0"].pids()
@@ -151,7 +151,7 @@ class Pools(Failures):
 class EveryPool(Failures):
     def test_paused_worker(self):
         # Silent for longer than it may be, and back when its slot is closed: it ends.
-        run = [16, 0.2, "--spread", "all"]
+        run = [32, 0.6, "--spread", "all"]
         flags = ["--failure-timeout-ms", "4000"]
         with Tier(pools=(3,), worker_flags=flags, mpirun=["--enable-recovery"]) as tier:
             expected = digest(self.finish(self.start(tier, *run)))
