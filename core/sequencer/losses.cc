@@ -1,6 +1,7 @@
 #include "core/sequencer/losses.h"
 
 #include <algorithm>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -175,17 +176,16 @@ std::optional<SequenceId> Losses::youngest_gives_up() {
   const auto oldest = std::ranges::find_if(waiting, fits);
   if (oldest == waiting.end()) return {};
   for (const bool too_large : {true, false}) {
-    for (auto id = waiting.rbegin(); id != waiting.rend(); ++id) {
-      if (*id == *oldest || fits(*id) == too_large || steps_.open_tokens(*id) > 0) continue;
+    for (const SequenceId id : waiting | std::views::reverse) {
+      if (id == *oldest || fits(id) == too_large || steps_.open_tokens(id) > 0) continue;
       std::vector<std::int32_t> leaves;
-      const Sequence& s = ledger_.table().at(*id);
+      const Sequence& s = ledger_.table().at(id);
       for (std::size_t i = 0; i < s.leaves.size(); ++i) {
         if (s.leaves[i].owner != kNoWorker) leaves.push_back(static_cast<std::int32_t>(i));
       }
       if (leaves.empty()) continue;
-      const SequenceId youngest = *id;
-      sequences_.lose(youngest, std::move(leaves), {.keep_blocks = true});
-      return youngest;
+      sequences_.lose(id, std::move(leaves), {.keep_blocks = true});
+      return id;
     }
   }
   return {};

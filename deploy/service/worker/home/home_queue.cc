@@ -203,6 +203,7 @@ std::vector<wire::Items> HomeQueue::waiting(std::span<const StepItem> items, Tim
     again.items[found->item].tokens = request.asked.items[found->item].tokens;
   }
   std::vector<wire::Items> all;
+  all.reserve(by_ticket.size());
   for (auto& [ticket, again] : by_ticket) all.push_back(std::move(again));
   return all;
 }
