@@ -194,6 +194,48 @@ TEST_F(LossesTest, WhereAllOthersAreBeingEmptiedTheyTakeWhatIsLeft) {
   EXPECT_EQ(losses_.give_room(), std::vector{id});
 }
 
+/// A newest leaf of 116 rows has moved in an order that failed: its last page waits for its rows,
+/// while an open step of 14 tokens is to go on.
+class LossesOfPendingCopies : public LossesTest {
+ protected:
+  LossesOfPendingCopies() {
+    id_ = admit(116, 50, SpreadPolicy::kSingle);
+    open(id_, 14);
+    (void)order();
+    from_ = at(id_).leaves[0].owner;
+    sequencer_.moves().begin({id_, 0, 1, (from_ + 1) % 3});
+    (void)sequencer_.moves().order_copies(1);
+    (void)order();
+    (void)sequencer_.moves().order_copies(100);
+    (void)sequencer_.take_order();
+    sequencer_.order_ended(false);
+  }
+  [[nodiscard]] bool waits(const Leaf& leaf, std::size_t page) {
+    return sequencer_.copies().is_copied_to(leaf.owner, leaf.pages.at(page));
+  }
+
+  SequenceId id_ = 0;
+  std::int32_t from_ = 0;
+};
+
+TEST_F(LossesOfPendingCopies, RowsThatWaitForALostWorkerAreLost) {
+  ASSERT_NE(at(id_).leaves[0].owner, from_);
+  ASSERT_TRUE(waits(at(id_).leaves[0], 1));
+  EXPECT_EQ(losses_.lose_worker(from_).epochs, std::vector{id_});
+  EXPECT_EQ(running(id_).lost, std::vector{0});
+  EXPECT_EQ(sequencer_.copies().size(), 0U);
+}
+
+TEST_F(LossesOfPendingCopies, ATruncationLeavesOthersTheRowsThatTheyWaitFor) {
+  sequencer_.steps().commit(id_, 14);
+  const auto fork = sequencer_.sequences().admit(
+      {.prompt_tokens = 130, .max_new_tokens = 20, .parent = {id_, 1, 130}});
+  ASSERT_TRUE(fork.has_value());
+  ASSERT_TRUE(waits(at(*fork).leaves[0], 1));
+  sequencer_.sequences().truncate(id_, 10);
+  EXPECT_TRUE(waits(at(*fork).leaves[0], 1));
+}
+
 /// A full pool of two: every sequence keeps half its rows.
 class FullPoolTest : public LossesTest {
  protected:
