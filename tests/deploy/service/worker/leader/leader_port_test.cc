@@ -80,8 +80,8 @@ class SlowTransport final : public Transport {
 
 /// Otherwise the leader's own share of the round could keep the order from leaving.
 TEST(LocalLeaderTest, AnOrderHasLeftWhenSendReturns) {
-  SlowTransport transport;
   PlaneRank mine(0, 3);
+  SlowTransport transport;  // goes first: its threads use the rest
   mine.peers.open([&]() -> Transport& { return transport; });
   for (const int rank : {1, 2}) mine.local.join(static_cast<PeerId>(rank), {.rank = rank}, {});
   const std::vector<std::byte> order(100);
