@@ -1,7 +1,6 @@
 #include "core/sequencer/losses.h"
 
 #include <algorithm>
-#include <ranges>
 #include <set>
 #include <utility>
 
@@ -175,8 +174,9 @@ std::optional<SequenceId> Losses::youngest_gives_up() {
   const auto fits = [&](SequenceId id) { return fits_members(ledger_, ledger_.table().at(id)); };
   const auto oldest = std::ranges::find_if(waiting, fits);
   if (oldest == waiting.end()) return {};
+  const std::vector<SequenceId> youngest_first(waiting.rbegin(), waiting.rend());
   for (const bool too_large : {true, false}) {
-    for (const SequenceId id : waiting | std::views::reverse) {
+    for (const SequenceId id : youngest_first) {
       if (id == *oldest || fits(id) == too_large || steps_.open_tokens(id) > 0) continue;
       std::vector<std::int32_t> leaves;
       const Sequence& s = ledger_.table().at(id);
