@@ -30,9 +30,8 @@ class IngestTable {
   /// The sequence has ended by the order of `round`; nothing of it is accepted any more. Unknown
   /// ones are ignored.
   void close(SequenceId id, std::uint64_t round);
-  /// Leaves of a sequence that had rows, or none of them, are lost by the order of `round`: what
-  /// this rank had of them is gone, and rows are accepted for the new epoch alone. Unknown
-  /// sequences are ignored.
+  /// The order of `round` names the leaves whose rows are lost, perhaps none: what this rank had of
+  /// them is gone, and rows are accepted for the new epoch alone. Unknown sequences are ignored.
   void lose(const LoseOp& op, std::uint64_t round);
   /// This rank owns a leaf now whose rows were lost: it expects all of them again, of every layer.
   /// Throws kNotFound.

@@ -167,22 +167,20 @@ void LeafMoves::order_ended(bool ok) {
 }
 
 void LeafMoves::cancel(SequenceId id) {
-  const auto found =
-      std::ranges::find_if(moves_, [id](const RunningMove& m) { return m.move.id == id; });
-  if (found == moves_.end()) return;
-  cancelled(*found);
-  moves_.erase(found);
+  cancel_where([&](const RunningMove& m) { return m.move.id == id; });
 }
 
 void LeafMoves::cancel_newest(SequenceId id) {
-  const bool moves = std::ranges::any_of(
-      moves_, [id](const RunningMove& m) { return m.move.id == id && m.newest; });
-  if (moves) cancel(id);
+  cancel_where([&](const RunningMove& m) { return m.move.id == id && m.newest; });
 }
 
 void LeafMoves::cancel_all_of(std::int32_t worker) {
+  cancel_where([&](const RunningMove& m) { return m.from == worker || m.move.to == worker; });
+}
+
+void LeafMoves::cancel_where(const std::function<bool(const RunningMove&)>& chosen) {
   std::erase_if(moves_, [&](const RunningMove& m) {
-    if (m.from != worker && m.move.to != worker) return false;
+    if (!chosen(m)) return false;
     cancelled(m);
     return true;
   });
@@ -245,11 +243,7 @@ void LeafMoves::drain_worker(std::int32_t worker, bool drain) {
   }
   ledger_.set_draining(worker, drain);
   if (!drain) return;
-  std::erase_if(moves_, [&](const RunningMove& m) {
-    if (m.move.to != worker) return false;
-    cancelled(m);
-    return true;
-  });
+  cancel_where([&](const RunningMove& m) { return m.move.to == worker; });
 }
 
 std::vector<const Sequence*> LeafMoves::movable() const {

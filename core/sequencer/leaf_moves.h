@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -92,6 +93,7 @@ class LeafMoves {
   [[nodiscard]] bool has_arrived(const RunningMove& move) const;
   [[nodiscard]] std::int64_t copy_last_pages(const RunningMove& move);
   void complete(const RunningMove& move);
+  void cancel_where(const std::function<bool(const RunningMove&)>& chosen);
   void cancelled(const RunningMove& move);
 
   PoolLedger& ledger_;

@@ -27,6 +27,14 @@ class LeafMovesTest : public testing::Test {
     sequencer_.sequences().prompt_arrived(id.value());
     return sequencer_.ledger().table().at(*id);
   }
+  /// A step of `tokens` tokens that nobody has committed.
+  void run_step(const Sequence& s, int tokens) {
+    const StepItem step = next_item(s, tokens);
+    sequencer_.steps().open(std::span(&step, 1));
+    sequencer_.steps().order_round(std::span(&step, 1));
+    (void)sequencer_.take_order();
+    sequencer_.order_ended(true);
+  }
   /// Leaf 1 goes to the next worker.
   static LeafMove next_worker(const Sequence& s) { return {s.id, 1, 2, (s.home + 1) % 3}; }
 
@@ -92,11 +100,7 @@ TEST_F(LeafMovesTest, TheLastPagesOfANewestLeafGoWithTheOrderThatMovesItUntilOne
       {.prompt_tokens = 310, .max_new_tokens = 100, .spread = SpreadPolicy::kSingle});
   sequencer_.sequences().prompt_arrived(id.value());
   const Sequence& s = sequencer_.ledger().table().at(*id);
-  const StepItem step = next_item(s, 10);
-  sequencer_.steps().open(std::span(&step, 1));
-  sequencer_.steps().order_round(std::span(&step, 1));
-  (void)sequencer_.take_order();
-  sequencer_.order_ended(true);
+  run_step(s, 10);
 
   const std::int32_t from = s.home;
   const std::int32_t page = s.leaves[2].pages.front();
@@ -137,11 +141,7 @@ TEST_F(LeafMovesTest, APageThatWaitsForItsRowsAndIsAnothersTooIsNotCutShort) {
                                    .prefix = names('a', 4)});
   sequences.prompt_arrived(id.value());
   const Sequence& s = sequencer_.ledger().table().at(*id);
-  const StepItem step = next_item(s, 10);
-  sequencer_.steps().open(std::span(&step, 1));
-  sequencer_.steps().order_round(std::span(&step, 1));
-  (void)sequencer_.take_order();
-  sequencer_.order_ended(true);
+  run_step(s, 10);
   moves_.begin({*id, 2, 3, (s.home + 1) % 3});
   EXPECT_EQ(moves_.order_copies(100), 1);
   (void)sequencer_.take_order();
