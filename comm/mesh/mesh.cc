@@ -1,0 +1,375 @@
+#include "comm/mesh/mesh.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "comm/wire/codec.h"
+#include "core/base/awake_wait.h"
+#include "core/base/look_for.h"
+
+namespace tributary::mesh {
+namespace {
+
+/// Communicators of which this rank hears before it makes them: the next one, as a rule.
+constexpr std::size_t kMostEarly = 16;
+/// Between two tries to connect to a rank that rank 0 has named.
+constexpr std::chrono::seconds kConnectPause{1};
+
+Status lost_status(int rank, const Status& why) {
+  return {ErrorCode::kWorkerFailed, fmt::format("rank {} is lost: {}", rank, why.message())};
+}
+
+}  // namespace
+
+Mesh::Mesh(MeshConfig config, const MakeTransport& make_transport, Clock& clock)
+    : config_(std::move(config)), clock_(clock), links_(static_cast<std::size_t>(config_.ranks)) {
+  TransportConfig transport = config_.transport;
+  transport.secret_of = [this](std::uint64_t id) -> std::optional<Secret> {
+    const bool comes = std::cmp_less(config_.rank, id) && std::cmp_less(id, config_.ranks);
+    return comes ? std::optional(config_.secret) : std::nullopt;
+  };
+  transport.max_connections = 4 * config_.ranks;  // a rank may come again
+  const std::lock_guard lock(mutex_);
+  transport_ = make_transport(transport, *this);
+}
+
+Mesh::~Mesh() {
+  transport_.reset();
+}
+
+Status Mesh::meet(Deadline deadline) {
+  std::string leader;
+  if (rank() > 0) {
+    if (Status found = status_of([&] { leader = config_.leader(); }); !found.ok()) return found;
+  }
+  std::unique_lock lock(mutex_);
+  if (rank() > 0) connect(0, leader);
+  while (true) {
+    const Time look = std::min(clock_.now() + kConnectPause, deadline.when());
+    clock_.wait_until(changed_, lock, look, [this] { return complete() || !refused_.ok(); });
+    if (!refused_.ok()) return refused_;
+    if (complete()) {
+      met_ = true;
+      return {};
+    }
+    if (deadline.expired(clock_.now())) {
+      return {ErrorCode::kDeadlineExceeded,
+              fmt::format("rank {} of {}: ranks {} have not come", rank(), ranks(), missing())};
+    }
+    for (int r = 1; r < rank(); ++r) {
+      if (!link(r).lost.ok()) connect(r, std::string(link(r).address));
+    }
+  }
+}
+
+bool Mesh::complete() const {
+  for (int r = 0; r < ranks(); ++r) {
+    if (r != rank() && !link(r).up) return false;
+  }
+  return true;
+}
+
+std::string Mesh::missing() const {
+  std::vector<int> ranks_missing;
+  for (int r = 0; r < ranks(); ++r) {
+    if (r != rank() && !link(r).up) ranks_missing.push_back(r);
+  }
+  return fmt::format("{}", fmt::join(ranks_missing, ", "));
+}
+
+void Mesh::send(PeerId peer, const auto& message) {
+  transport_->send(peer, {.type = static_cast<std::uint16_t>(message.kType),
+                          .header = wire::encode(message),
+                          .payload = {},
+                          .sent = {}});
+}
+
+void Mesh::connect(int to, const std::string& address) {
+  const PeerId peer = transport_->connect(
+      address, {.id = static_cast<std::uint64_t>(rank()), .secret = config_.secret});
+  use(to, peer);
+  link(to).address = address;
+}
+
+/// The latest connection with a rank is that of the latest process.
+void Mesh::use(int with, PeerId peer) {
+  Link& used = link(with);
+  if (used.peer != 0 && used.lost.ok()) {
+    ranks_of_.erase(used.peer);
+    transport_->disconnect(used.peer);
+  }
+  used = {.peer = peer, .up = false, .lost = {}, .address = {}};
+  ranks_of_[peer] = with;
+}
+
+void Mesh::on_open(PeerId peer, const Proven& who) {
+  const std::lock_guard lock(mutex_);
+  if (const auto own = ranks_of_.find(peer); own != ranks_of_.end()) {
+    if (own->second == 0) {
+      send(peer, Join{.ranks = ranks(),
+                      .address = config_.advertised ? config_.advertised(address()) : address()});
+    }
+    link(own->second).up = true;
+  } else if (rank() > 0) {
+    use(static_cast<int>(who.id), peer);
+    link(static_cast<int>(who.id)).up = true;
+  } else {
+    ranks_of_[peer] = static_cast<int>(who.id);  // it is to join
+  }
+  notify();
+}
+
+Status Mesh::judge(int from, const Join& join) const {
+  if (join.version != kVersion) {
+    return {ErrorCode::kInvalidArgument,
+            fmt::format("rank {} speaks version {} of the mesh, rank 0 version {}", from,
+                        join.version, kVersion)};
+  }
+  if (join.ranks != ranks()) {
+    return {ErrorCode::kInvalidArgument,
+            fmt::format("rank {} expects {} ranks, rank 0 {}", from, join.ranks, ranks())};
+  }
+  if (met_) {
+    return {ErrorCode::kAlreadyExists,
+            fmt::format("rank {} has come before, and so have all others: nobody takes its place "
+                        "before all start again",
+                        from)};
+  }
+  if (link(from).up) {
+    return {ErrorCode::kAlreadyExists, fmt::format("rank {} has come before", from)};
+  }
+  return {};
+}
+
+void Mesh::join(PeerId peer, int from, const Join& join) {
+  if (const Status judged = judge(from, join); !judged.ok()) {
+    send(peer, Refused{.code = judged.code(), .message = judged.message()});
+    ranks_of_.erase(peer);
+    transport_->disconnect(peer);
+    return;
+  }
+  use(from, peer);
+  link(from).up = true;
+  link(from).address = join.address;
+  introduce(from);
+  if (config_.log) {
+    config_.log(complete() ? fmt::format("all {} ranks have come", ranks())
+                           : fmt::format("rank {} has come; missing: {}", from, missing()));
+  }
+  notify();
+}
+
+void Mesh::introduce(int newcomer) {
+  for (int r = 1; r < ranks(); ++r) {
+    if (r == newcomer || !link(r).up) continue;
+    const int low = std::min(r, newcomer);
+    send(link(std::max(r, newcomer)).peer, Member{.rank = low, .address = link(low).address});
+  }
+}
+
+std::shared_ptr<MeshGroup> Mesh::group(std::uint64_t id) {
+  const auto known = groups_.find(id);
+  if (known != groups_.end()) return known->second;
+  if (early_ >= kMostEarly) {
+    fail(ErrorCode::kMalformedInput, "messages for {} communicators that are not known here",
+         early_ + 1);
+  }
+  ++early_;
+  return groups_[id] = std::make_shared<MeshGroup>(ranks());
+}
+
+std::shared_ptr<MeshGroup> Mesh::open(std::uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  const auto known = groups_.find(id);
+  if (known != groups_.end()) {
+    --early_;
+    return known->second;
+  }
+  return groups_[id] = std::make_shared<MeshGroup>(ranks());
+}
+
+void Mesh::close(std::uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  groups_[id] = nullptr;
+}
+
+std::optional<Landing> Mesh::receive(int from, const Block& block, std::size_t bytes) {
+  const std::shared_ptr<MeshGroup> to = group(block.group);
+  if (to == nullptr || !to->ends(block.number).ok()) return std::nullopt;  // nobody waits for it
+  const std::span<std::byte> place = to->place(from, block, bytes);
+  if (bytes == 0) {
+    notify();
+    return std::nullopt;
+  }
+  return Landing{.pieces = {place},
+                 .done = [this, to, from, number = block.number](const Status& status) {
+                   if (!status.ok()) return;  // on_disconnect follows
+                   const std::lock_guard lock(mutex_);
+                   to->arrived(from, number);
+                   notify();
+                 }};
+}
+
+std::optional<Landing> Mesh::on_message(PeerId peer, std::uint16_t type,
+                                        std::span<const std::byte> header,
+                                        std::size_t payload_bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto known = ranks_of_.find(peer);
+  if (known == ranks_of_.end()) return std::nullopt;
+  const int from = known->second;
+  std::optional<Landing> landing;
+  const Status good = status_of([&] {
+    if (static_cast<MessageType>(type) == MessageType::kBlock) {
+      landing = receive(from, wire::decode<Block>(header), payload_bytes);
+    } else if (payload_bytes == 0) {
+      receive(peer, from, static_cast<MessageType>(type), header);
+    } else {
+      fail(ErrorCode::kMalformedInput, "message type {} with {} bytes", type, payload_bytes);
+    }
+  });
+  if (!good.ok()) {
+    transport_->disconnect(peer);
+    lose(peer, good);
+  }
+  return landing;
+}
+
+void Mesh::receive(PeerId peer, int from, MessageType type, std::span<const std::byte> header) {
+  if (type == MessageType::kJoin && rank() == 0) {
+    join(peer, from, wire::decode<Join>(header));
+  } else if (type == MessageType::kRefused && from == 0) {
+    const auto refused = wire::decode<Refused>(header);
+    refused_ = {refused.code, refused.message};
+    notify();
+  } else if (type == MessageType::kMember && from == 0) {
+    const auto member = wire::decode<Member>(header);
+    if (member.rank < 1 || member.rank >= rank()) {
+      fail(ErrorCode::kMalformedInput, "rank {} is to connect to rank {}", rank(), member.rank);
+    }
+    connect(member.rank, member.address);
+  } else if (type == MessageType::kFailure) {
+    const auto failure = wire::decode<Failure>(header);
+    if (const auto ended = group(failure.group)) {
+      ended->end({failure.code, failure.message}, failure.number, true);
+    }
+    notify();
+  } else {
+    fail(ErrorCode::kMalformedInput, "message type {} from rank {}", static_cast<int>(type), from);
+  }
+}
+
+void Mesh::on_disconnect(PeerId peer, const Status& reason) {
+  const std::lock_guard lock(mutex_);
+  lose(peer, reason);
+}
+
+void Mesh::lose(PeerId peer, const Status& reason) {
+  const auto known = ranks_of_.find(peer);
+  if (known == ranks_of_.end()) return;
+  const int lost = known->second;
+  ranks_of_.erase(known);
+  if (link(lost).peer != peer) return;
+  link(lost).up = false;
+  link(lost).lost = reason;
+  if (lost == 0 && refused_.ok()) refused_ = reason;
+  notify();
+}
+
+void Mesh::on_listener_failed(const Status& reason) {
+  const std::lock_guard lock(mutex_);
+  if (refused_.ok()) refused_ = reason;  // who has met needs no listener
+  notify();
+}
+
+void Mesh::notify() {
+  events_.fetch_add(1, std::memory_order_release);
+  changed_.notify_all();
+}
+
+void Mesh::send(int to, const Block& block, std::span<const std::byte> bytes,
+                const std::shared_ptr<MeshGroup>& group, std::shared_ptr<const void> owner) {
+  PeerId peer = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    peer = link(to).peer;
+  }
+  OutgoingMessage message{.type = static_cast<std::uint16_t>(Block::kType),
+                          .header = wire::encode(block),
+                          .payload = {},
+                          .sent = {}};
+  if (!bytes.empty()) message.payload.push_back(bytes);
+  message.sent = [this, to, group, owner = std::move(owner)](const Status& status) {
+    // For other reasons the connection ends: on_disconnect has said so, or follows.
+    if (status.code() != ErrorCode::kTooLarge) return;
+    interrupt(*group, {status.code(), fmt::format("block to rank {}: {}", to, status.message())});
+  };
+  transport_->send(peer, std::move(message));
+}
+
+void Mesh::send(int to, const Failure& failure) {
+  const std::lock_guard lock(mutex_);
+  if (link(to).up) send(link(to).peer, failure);
+}
+
+Status Mesh::wait(MeshGroup& group, std::uint64_t number, std::span<const int> peers,
+                  std::string_view call, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  AwakeWait patience(deadline, clock_.now());
+  const auto comes = [&](int peer) { return !group.has(peer, number); };
+  bool looks = true;
+  while (true) {
+    const auto seen = events_.load(std::memory_order_acquire);
+    const auto first = std::ranges::find_if(peers, comes);
+    if (first == peers.end()) return {};
+    if (Status ended = group.ends(number); !ended.ok()) return ended;
+    for (const int peer : peers) {
+      if (comes(peer) && !link(peer).lost.ok()) return lost_status(peer, link(peer).lost);
+    }
+    const Time now = clock_.now();
+    if (patience.over(now)) {
+      std::vector<int> late;
+      std::ranges::copy_if(peers, std::back_inserter(late), comes);
+      return {ErrorCode::kDeadlineExceeded,
+              fmt::format("{}: {} of {} other ranks arrived before the deadline; missing: {}", call,
+                          peers.size() - late.size(), peers.size(), fmt::join(late, ", "))};
+    }
+    if (std::exchange(looks, false)) {
+      lock.unlock();
+      look_for([&] { return events_.load(std::memory_order_acquire) != seen; }, clock_.look());
+      lock.lock();
+    } else {
+      clock_.wait_until(changed_, lock, patience.next_look(now));
+    }
+  }
+}
+
+void Mesh::release(MeshGroup& group, std::uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  group.release(number);
+}
+
+void Mesh::interrupt(MeshGroup& group, const Status& cause) {
+  const std::lock_guard lock(mutex_);
+  group.end(cause, 0);
+  notify();
+}
+
+std::optional<std::uint64_t> Mesh::end(MeshGroup& group, const Status& cause) {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t number = group.completed() + 1;
+  group.end(cause, number);
+  return group.told() ? std::nullopt : std::optional(number);
+}
+
+Status Mesh::failure(const MeshGroup& group, std::span<const int> peers) {
+  const std::lock_guard lock(mutex_);
+  if (!group.cause().ok()) return group.cause();
+  for (const int peer : peers) {
+    if (!link(peer).lost.ok()) return lost_status(peer, link(peer).lost);
+  }
+  return {};
+}
+
+}  // namespace tributary::mesh

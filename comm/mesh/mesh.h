@@ -1,0 +1,114 @@
+// The connections of one process with the others of its mesh. Internal to comm/mesh.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/mesh/mesh_communicator.h"
+#include "comm/mesh/mesh_group.h"
+#include "comm/mesh/mesh_messages.h"
+#include "comm/transport/transport.h"
+#include "core/base/deadline.h"
+#include "core/interface/clock.h"
+
+namespace tributary::mesh {
+
+/// Every rank but 0 connects to rank 0 and says where it listens. Rank 0 tells the higher rank of
+/// each two that have come where the lower one is, and that one connects. On each connection both
+/// sides prove the mesh's secret first, so that a rank is who it says.
+class Mesh final : public TransportHandler {
+ public:
+  /// As join_mesh().
+  Mesh(MeshConfig config, const MakeTransport& make_transport, Clock& clock);
+  ~Mesh() override;
+
+  /// Returns when there is a connection with every other rank; kUnavailable where rank 0 is not
+  /// there (any more), otherwise what cannot be healed by another try.
+  [[nodiscard]] Status meet(Deadline deadline);
+
+  [[nodiscard]] int rank() const noexcept { return config_.rank; }
+  [[nodiscard]] int ranks() const noexcept { return config_.ranks; }
+  [[nodiscard]] Clock& clock() const noexcept { return clock_; }
+  /// The transport's.
+  [[nodiscard]] std::string_view name() const noexcept { return transport_->name(); }
+  [[nodiscard]] const std::string& address() const noexcept { return transport_->address(); }
+
+  // For communicators.
+
+  /// What arrives for the communicator `group`, from before this call as well.
+  [[nodiscard]] std::shared_ptr<MeshGroup> open(std::uint64_t group);
+  /// What arrives for it from now on is dropped.
+  void close(std::uint64_t group);
+  /// Sends `bytes`, which `owner` keeps, as the rank's block.
+  void send(int to, const Block& block, std::span<const std::byte> bytes,
+            const std::shared_ptr<MeshGroup>& group, std::shared_ptr<const void> owner);
+  void send(int to, const Failure& failure);
+  /// Waits until the blocks of call `number` from all of `peers` have arrived.
+  [[nodiscard]] Status wait(MeshGroup& group, std::uint64_t number, std::span<const int> peers,
+                            std::string_view call, Deadline deadline);
+  void release(MeshGroup& group, std::uint64_t number);
+  /// The communicator has failed here. Returns the call in which the others fail too; no value if
+  /// another rank, which tells all, has said so before.
+  [[nodiscard]] std::optional<std::uint64_t> end(MeshGroup& group, const Status& cause);
+  /// Ends wait().
+  void interrupt(MeshGroup& group, const Status& cause);
+  /// The cause of the group's end, or the loss of one of `peers`; ok without either.
+  [[nodiscard]] Status failure(const MeshGroup& group, std::span<const int> peers);
+
+  void on_open(PeerId peer, const Proven& who) override;
+  std::optional<Landing> on_message(PeerId peer, std::uint16_t type,
+                                    std::span<const std::byte> header,
+                                    std::size_t payload_bytes) override;
+  void on_disconnect(PeerId peer, const Status& reason) override;
+  void on_listener_failed(const Status& reason) override;
+
+ private:
+  /// This process' connection with a rank, or the last one.
+  struct Link {
+    PeerId peer = 0;      // 0: none so far
+    bool up = false;      // proven by both sides; at rank 0: and joined
+    Status lost;          // why it has ended
+    std::string address;  // at which the rank listens, where it is known
+  };
+
+  [[nodiscard]] Link& link(int rank) { return links_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const Link& link(int rank) const { return links_[static_cast<std::size_t>(rank)]; }
+  void connect(int rank, const std::string& address);
+  void use(int rank, PeerId peer);
+  void join(PeerId peer, int rank, const Join& join);
+  [[nodiscard]] Status judge(int rank, const Join& join) const;
+  void introduce(int rank);
+  std::optional<Landing> receive(int from, const Block& block, std::size_t bytes);
+  void receive(PeerId peer, int from, MessageType type, std::span<const std::byte> header);
+  void lose(PeerId peer, const Status& reason);
+  void notify();
+  [[nodiscard]] std::shared_ptr<MeshGroup> group(std::uint64_t id);
+  [[nodiscard]] bool complete() const;
+  [[nodiscard]] std::string missing() const;
+  void send(PeerId peer, const auto& message);
+
+  const MeshConfig config_;
+  Clock& clock_;
+  mutable std::mutex mutex_;  // guards what follows
+  Condition changed_;
+  std::atomic<std::uint64_t> events_ = 0;  // notifications; also read by one who looks
+  std::vector<Link> links_;                // [rank]; its own stays empty
+  std::map<PeerId, int> ranks_of_;         // proven peers, and those that we connect to
+  std::map<std::uint64_t, std::shared_ptr<MeshGroup>> groups_;  // null: closed
+  std::size_t early_ = 0;  // groups that nobody here has opened
+  Status refused_;         // why this rank cannot come in
+  bool met_ = false;
+  std::unique_ptr<Transport> transport_;  // goes first: it calls the rest
+};
+
+}  // namespace tributary::mesh

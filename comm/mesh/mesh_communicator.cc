@@ -1,0 +1,196 @@
+#include "comm/mesh/mesh_communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "comm/mesh/mesh.h"
+#include "core/base/raw_bytes.h"
+#include "core/interface/clock.h"
+
+namespace tributary {
+namespace {
+
+using mesh::Mesh;
+using mesh::MeshGroup;
+
+/// Between two tries to reach a rank 0 that has not started yet.
+constexpr std::chrono::milliseconds kJoinPause{200};
+
+/// The communicator of all ranks.
+constexpr std::uint64_t kAll = 1;
+
+/// Names the `nth` communicator of `members` that comes from `from`: alike on every member, and by
+/// FNV-1a over 64 bits no two alike.
+std::uint64_t group_of(std::uint64_t from, std::span<const int> members, std::uint64_t nth) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  const auto add = [&](std::uint64_t value) {
+    for (int byte = 0; byte < 8; ++byte, value >>= 8) {
+      hash = (hash ^ (value & 0xff)) * 0x100000001b3;
+    }
+  };
+  add(from);
+  add(nth);
+  for (const int member : members) add(static_cast<std::uint64_t>(member));
+  return hash;
+}
+
+/// Copies of what is sent, each of which lives until it has left. They are used again.
+class SendBuffers {
+ public:
+  [[nodiscard]] std::shared_ptr<RawBytes> copy(std::span<const std::byte> bytes) {
+    std::unique_ptr<RawBytes> buffer;
+    {
+      const std::lock_guard lock(free_->mutex);
+      if (!free_->buffers.empty()) {
+        buffer = std::move(free_->buffers.back());
+        free_->buffers.pop_back();
+      }
+    }
+    if (buffer == nullptr) buffer = std::make_unique<RawBytes>();
+    std::ranges::copy(bytes, buffer->resize(bytes.size()).begin());
+    return {buffer.release(), [free = free_](RawBytes* used) {
+              const std::lock_guard lock(free->mutex);
+              free->buffers.emplace_back(used);
+            }};
+  }
+
+ private:
+  struct Free {
+    std::mutex mutex;
+    std::vector<std::unique_ptr<RawBytes>> buffers;
+  };
+  std::shared_ptr<Free> free_ = std::make_shared<Free>();
+};
+
+class MeshCommunicator final : public Communicator {
+ public:
+  MeshCommunicator(std::shared_ptr<Mesh> mesh, std::uint64_t id, std::span<const int> members)
+      : Communicator(mesh->rank(), mesh->ranks(), members, mesh->clock()),
+        mesh_(std::move(mesh)),
+        id_(id),
+        group_(mesh_->open(id)) {
+    std::ranges::remove_copy(members, std::back_inserter(others_), rank());
+  }
+  ~MeshCommunicator() override { mesh_->close(id_); }
+  [[nodiscard]] std::string_view name() const noexcept override { return mesh_->name(); }
+
+ protected:
+  Status do_collective(const Collective& call, Deadline deadline) override {
+    const mesh::Block block{
+        .group = id_, .number = ++calls_, .kind = static_cast<std::uint8_t>(call.kind)};
+    const std::shared_ptr<RawBytes> staged = buffers_.copy(call.send);
+    for (const int peer : others_) {
+      const std::span<const std::byte> part = call.block_to(peer);
+      const std::span<const std::byte> bytes =
+          part.empty()
+              ? part
+              : std::span<const std::byte>(staged->span())
+                    .subspan(static_cast<std::size_t>(part.data() - call.send.data()), part.size());
+      mesh_->send(peer, block, bytes, group_, staged);
+    }
+    std::ranges::copy(call.block_to(rank()), call.block_from(rank()).begin());
+    if (Status status = mesh_->wait(*group_, calls_, others_, collective_name(call.kind), deadline);
+        !status.ok()) {
+      return status;
+    }
+    for (const int peer : others_) {
+      if (Status status = take(call, peer); !status.ok()) return status;
+    }
+    mesh_->release(*group_, calls_);
+    return {};
+  }
+
+  void do_poison(const Status& reason) override {
+    const std::optional<std::uint64_t> number = mesh_->end(*group_, reason);
+    if (!number) return;
+    const std::string message = fmt::format("rank {}: {}", rank(), reason.message());
+    for (const int peer : others_) {
+      mesh_->send(peer,
+                  mesh::Failure{
+                      .group = id_, .number = *number, .code = reason.code(), .message = message});
+    }
+  }
+  Status do_look_for_failure() override { return mesh_->failure(*group_, others_); }
+  void do_interrupt(const Status& reason) override { mesh_->interrupt(*group_, reason); }
+  std::unique_ptr<Communicator> do_survivors(std::span<const int> members) override {
+    const std::uint64_t nth = made_[{members.begin(), members.end()}]++;
+    return std::make_unique<MeshCommunicator>(mesh_, group_of(id_, members, nth), members);
+  }
+
+ private:
+  /// Copies the block of `peer` to its place.
+  Status take(const Collective& call, int peer) const {
+    const std::span<std::byte> place = call.block_from(peer);
+    const std::span<const std::byte> block = group_->block(peer, calls_);
+    if (group_->kind(peer, calls_) != call.kind) {
+      return {ErrorCode::kInvalidArgument,
+              fmt::format("rank {} does not match its peers: call {} is {}, on rank {} {}", rank(),
+                          calls_, collective_name(call.kind), peer,
+                          collective_name(group_->kind(peer, calls_)))};
+    }
+    if (block.size() != place.size()) {
+      return {ErrorCode::kInvalidArgument,
+              fmt::format("{}: rank {} sends {} bytes to rank {}, which expects {}",
+                          collective_name(call.kind), peer, block.size(), rank(), place.size())};
+    }
+    std::ranges::copy(block, place.begin());
+    return {};
+  }
+
+  std::shared_ptr<Mesh> mesh_;
+  const std::uint64_t id_;
+  std::shared_ptr<MeshGroup> group_;
+  std::vector<int> others_;  // all members but this rank, in order
+  std::uint64_t calls_ = 0;
+  SendBuffers buffers_;
+  std::map<std::vector<int>, std::uint64_t> made_;  // survivors, by members
+};
+
+void check(const MeshConfig& config) {
+  if (config.ranks < 1 || config.rank < 0 || config.rank >= config.ranks) {
+    fail(ErrorCode::kInvalidArgument, "rank is {} of {}, expected 0 .. {}", config.rank,
+         config.ranks, config.ranks - 1);
+  }
+}
+
+/// Whether rank 0 may only not be there yet.
+bool may_come(const Status& status) {
+  return status.code() == ErrorCode::kUnavailable;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> join_mesh(const MeshConfig& config,
+                                        const MakeTransport& make_transport, Deadline deadline,
+                                        Clock& clock) {
+  check(config);
+  std::vector<int> members(static_cast<std::size_t>(config.ranks));
+  std::iota(members.begin(), members.end(), 0);
+  while (true) {
+    auto mesh = std::make_shared<Mesh>(config, make_transport, clock);
+    if (config.listening) config.listening(mesh->address());
+    const Status met = mesh->meet(deadline);
+    if (met.ok()) return std::make_unique<MeshCommunicator>(std::move(mesh), kAll, members);
+    mesh.reset();
+    const Time again = clock.now() + kJoinPause;
+    if (!may_come(met) || again >= deadline.when()) {
+      fail(met.code(), "rank {} of {}: {}", config.rank, config.ranks, met.message());
+    }
+    std::mutex mutex;
+    Condition never;
+    std::unique_lock lock(mutex);
+    clock.wait_until(never, lock, again, [] { return false; });
+  }
+}
+
+}  // namespace tributary

@@ -1,0 +1,54 @@
+// Ranks as processes that are started one by one, by anything: each knows its number and where rank
+// 0 listens.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "comm/transport/transport.h"
+#include "core/base/deadline.h"
+#include "core/interface/communicator.h"
+
+namespace tributary {
+
+struct MeshConfig {
+  int rank = 0;
+  int ranks = 1;
+  /// Gives the address at which rank 0 listens, for the others; asked before each try. Throws
+  /// kUnavailable where it is not known yet.
+  std::function<std::string()> leader = {};
+  /// The same on every rank.
+  Secret secret{};
+  /// `listen` is required, on every rank. `max_connections` and `secret_of` are set here. A peer
+  /// that reads nothing for `send_timeout` is lost.
+  TransportConfig transport = {};
+  /// The address that the others are told; it gets that of the transport. Empty: that one.
+  std::function<std::string(const std::string& bound)> advertised = {};
+  /// Called once this rank listens, with its address. May be empty.
+  std::function<void(const std::string& bound)> listening = {};
+  /// Receives a line for the operator while others are waited for. May be empty.
+  std::function<void(const std::string&)> log = {};
+};
+
+/// All ranks, over one connection between each two, by the name of `make_transport`'s transport.
+/// Returns when this rank has a connection with every other; ranks start in any order, and one that
+/// ends before all have come may come again.
+///
+/// A collective is one message from every rank to every other one, if only an empty one: a rank
+/// that returns knows that all others have begun the call. Bytes are copied to memory of the
+/// communicator and out of it, so that the caller's buffers are free when a call returns.
+///
+/// Ranks whose calls do not match, in kind or in the size of a block, fail with kInvalidArgument. A
+/// rank that fails tells its peers. A lost connection fails the calls that still need the rank at
+/// once (kWorkerFailed); it is not made again. A call may complete on some ranks and fail on
+/// others. survivors() waits for nothing, and may be called without bound.
+///
+/// Throws kInvalidArgument for a rank or a number of ranks that cannot be, or that rank 0 does not
+/// have; kAlreadyExists for a rank that has come already; kPermissionDenied where the secrets
+/// differ; kDeadlineExceeded that names the ranks that did not come.
+[[nodiscard]] std::unique_ptr<Communicator> join_mesh(const MeshConfig& config,
+                                                      const MakeTransport& make_transport,
+                                                      Deadline deadline, Clock& clock);
+
+}  // namespace tributary

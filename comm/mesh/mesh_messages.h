@@ -1,0 +1,62 @@
+// The messages between the processes of a mesh. Internal to comm/mesh.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/interface/collective.h"
+
+namespace tributary::mesh {
+
+inline constexpr std::uint16_t kVersion = 1;
+
+/// The `type` of TransportHandler.
+enum class MessageType : std::uint16_t {
+  kJoin = 1,     // rank > 0 -> rank 0: first message
+  kRefused = 2,  // rank 0: the answer to a Join that is not accepted
+  kMember = 3,   // rank 0: a rank to connect to
+  kBlock = 4,    // payload: what the sender's call gives to the receiver, maybe nothing
+  kFailure = 5,  // the sender's communicator has ended
+};
+
+struct Join {
+  static constexpr MessageType kType = MessageType::kJoin;
+  std::uint16_t version = kVersion;
+  std::int32_t ranks = 0;
+  std::string address;  // at which the sender listens
+  static void fields(auto& archive, auto& m) { archive(m.version, m.ranks, m.address); }
+};
+
+struct Refused {
+  static constexpr MessageType kType = MessageType::kRefused;
+  ErrorCode code = ErrorCode::kOk;
+  std::string message;
+  static void fields(auto& archive, auto& m) { archive(m.code, m.message); }
+};
+
+struct Member {
+  static constexpr MessageType kType = MessageType::kMember;
+  std::int32_t rank = 0;  // lower than the receiver's
+  std::string address;
+  static void fields(auto& archive, auto& m) { archive(m.rank, m.address); }
+};
+
+struct Block {
+  static constexpr MessageType kType = MessageType::kBlock;
+  std::uint64_t group = 0;   // the communicator
+  std::uint64_t number = 0;  // of its calls, from 1
+  std::uint8_t kind = 0;     // CollectiveKind
+  static void fields(auto& archive, auto& m) { archive(m.group, m.number, m.kind); }
+};
+
+struct Failure {
+  static constexpr MessageType kType = MessageType::kFailure;
+  std::uint64_t group = 0;
+  std::uint64_t number = 0;  // of the call that has failed; those before it complete
+  ErrorCode code = ErrorCode::kOk;
+  std::string message;
+  static void fields(auto& archive, auto& m) { archive(m.group, m.number, m.code, m.message); }
+};
+
+}  // namespace tributary::mesh

@@ -1,0 +1,39 @@
+// Ranks on threads of this process that meet over a transport.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+
+#include "comm/local/local_transport.h"
+#include "comm/mesh/mesh_communicator.h"
+#include "core/interface/communicator.h"
+
+namespace tributary::testing_support {
+
+enum class MeshNetwork : std::uint8_t { kLocal, kTcp };
+
+/// Where rank 0 of a mesh listens, and how its ranks reach it.
+class MeshPlace {
+ public:
+  explicit MeshPlace(MeshNetwork network);
+  /// Waits for a rank above 0 until rank 0 listens.
+  [[nodiscard]] MeshConfig config(int rank, int ranks);
+  [[nodiscard]] const MakeTransport& transport() const { return transport_; }
+  /// This rank's communicator, within a minute.
+  [[nodiscard]] std::unique_ptr<Communicator> join(int rank, int ranks);
+
+ private:
+  std::promise<std::string> listens_;
+  std::shared_future<std::string> leader_ = listens_.get_future().share();
+  std::string any_;  // an address to listen at
+  MakeTransport transport_;
+};
+
+/// Calls `body` on `ranks` new threads, each with its communicator of a fresh mesh. The
+/// communicators end when all have returned.
+void run_mesh(MeshNetwork network, int ranks, const std::function<void(Communicator&)>& body);
+
+}  // namespace tributary::testing_support
