@@ -108,8 +108,9 @@ void Mesh::on_open(PeerId peer, const Proven& who) {
   const std::lock_guard lock(mutex_);
   if (const auto own = ranks_of_.find(peer); own != ranks_of_.end()) {
     if (own->second == 0) {
-      send(peer, Join{.ranks = ranks(),
-                      .address = config_.advertised ? config_.advertised(address()) : address()});
+      send(peer,
+           MeshJoin{.ranks = ranks(),
+                    .address = config_.advertised ? config_.advertised(address()) : address()});
     }
     link(own->second).up = true;
   } else if (rank() > 0) {
@@ -121,7 +122,7 @@ void Mesh::on_open(PeerId peer, const Proven& who) {
   notify();
 }
 
-Status Mesh::judge(int from, const Join& join) const {
+Status Mesh::judge(int from, const MeshJoin& join) const {
   if (join.version != kVersion) {
     return {ErrorCode::kInvalidArgument,
             fmt::format("rank {} speaks version {} of the mesh, rank 0 version {}", from,
@@ -143,7 +144,7 @@ Status Mesh::judge(int from, const Join& join) const {
   return {};
 }
 
-void Mesh::join(PeerId peer, int from, const Join& join) {
+void Mesh::join(PeerId peer, int from, const MeshJoin& join) {
   if (const Status judged = judge(from, join); !judged.ok()) {
     send(peer, Refused{.code = judged.code(), .message = judged.message()});
     ranks_of_.erase(peer);
@@ -195,7 +196,7 @@ void Mesh::close(std::uint64_t id) {
   groups_[id] = nullptr;
 }
 
-std::optional<Landing> Mesh::receive(int from, const Block& block, std::size_t bytes) {
+std::optional<Landing> Mesh::receive(int from, const MeshBlock& block, std::size_t bytes) {
   const std::shared_ptr<MeshGroup> to = group(block.group);
   if (to == nullptr || !to->ends(block.number).ok()) return std::nullopt;  // nobody waits for it
   const std::span<std::byte> place = to->place(from, block, bytes);
@@ -222,7 +223,7 @@ std::optional<Landing> Mesh::on_message(PeerId peer, std::uint16_t type,
   std::optional<Landing> landing;
   const Status good = status_of([&] {
     if (static_cast<MessageType>(type) == MessageType::kBlock) {
-      landing = receive(from, wire::decode<Block>(header), payload_bytes);
+      landing = receive(from, wire::decode<MeshBlock>(header), payload_bytes);
     } else if (payload_bytes == 0) {
       receive(peer, from, static_cast<MessageType>(type), header);
     } else {
@@ -238,7 +239,7 @@ std::optional<Landing> Mesh::on_message(PeerId peer, std::uint16_t type,
 
 void Mesh::receive(PeerId peer, int from, MessageType type, std::span<const std::byte> header) {
   if (type == MessageType::kJoin && rank() == 0) {
-    join(peer, from, wire::decode<Join>(header));
+    join(peer, from, wire::decode<MeshJoin>(header));
   } else if (type == MessageType::kRefused && from == 0) {
     const auto refused = wire::decode<Refused>(header);
     refused_ = {refused.code, refused.message};
@@ -288,14 +289,14 @@ void Mesh::notify() {
   changed_.notify_all();
 }
 
-void Mesh::send(int to, const Block& block, std::span<const std::byte> bytes,
+void Mesh::send(int to, const MeshBlock& block, std::span<const std::byte> bytes,
                 const std::shared_ptr<MeshGroup>& group, std::shared_ptr<const void> owner) {
   PeerId peer = 0;
   {
     const std::lock_guard lock(mutex_);
     peer = link(to).peer;
   }
-  OutgoingMessage message{.type = static_cast<std::uint16_t>(Block::kType),
+  OutgoingMessage message{.type = static_cast<std::uint16_t>(MeshBlock::kType),
                           .header = wire::encode(block),
                           .payload = {},
                           .sent = {}};
@@ -314,7 +315,8 @@ void Mesh::send(int to, const Failure& failure) {
 }
 
 Status Mesh::wait(MeshGroup& group, std::uint64_t number, std::span<const int> peers,
-                  std::string_view call, Deadline deadline) {
+                  std::string_view call, Deadline deadline, std::vector<int>& late) {
+  late.clear();
   std::unique_lock lock(mutex_);
   AwakeWait patience(deadline, clock_.now());
   const auto comes = [&](int peer) { return !group.has(peer, number); };
@@ -325,11 +327,12 @@ Status Mesh::wait(MeshGroup& group, std::uint64_t number, std::span<const int> p
     if (first == peers.end()) return {};
     if (Status ended = group.ends(number); !ended.ok()) return ended;
     for (const int peer : peers) {
-      if (comes(peer) && !link(peer).lost.ok()) return lost_status(peer, link(peer).lost);
+      if (!comes(peer) || link(peer).lost.ok()) continue;
+      late.push_back(peer);
+      return lost_status(peer, link(peer).lost);
     }
     const Time now = clock_.now();
     if (patience.over(now)) {
-      std::vector<int> late;
       std::ranges::copy_if(peers, std::back_inserter(late), comes);
       return {ErrorCode::kDeadlineExceeded,
               fmt::format("{}: {} of {} other ranks arrived before the deadline; missing: {}", call,
@@ -363,11 +366,14 @@ std::optional<std::uint64_t> Mesh::end(MeshGroup& group, const Status& cause) {
   return group.told() ? std::nullopt : std::optional(number);
 }
 
-Status Mesh::failure(const MeshGroup& group, std::span<const int> peers) {
+Status Mesh::failure(const MeshGroup& group, std::span<const int> peers, std::vector<int>& late) {
+  late.clear();
   const std::lock_guard lock(mutex_);
   if (!group.cause().ok()) return group.cause();
   for (const int peer : peers) {
-    if (!link(peer).lost.ok()) return lost_status(peer, link(peer).lost);
+    if (link(peer).lost.ok()) continue;
+    late.push_back(peer);
+    return lost_status(peer, link(peer).lost);
   }
   return {};
 }

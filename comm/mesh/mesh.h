@@ -50,20 +50,23 @@ class Mesh final : public TransportHandler {
   /// What arrives for it from now on is dropped.
   void close(std::uint64_t group);
   /// Sends `bytes`, which `owner` keeps, as the rank's block.
-  void send(int to, const Block& block, std::span<const std::byte> bytes,
+  void send(int to, const MeshBlock& block, std::span<const std::byte> bytes,
             const std::shared_ptr<MeshGroup>& group, std::shared_ptr<const void> owner);
   void send(int to, const Failure& failure);
-  /// Waits until the blocks of call `number` from all of `peers` have arrived.
+  /// Waits until the blocks of call `number` from all of `peers` have arrived. After a failure that
+  /// nobody has told it, `late` are those whose have not.
   [[nodiscard]] Status wait(MeshGroup& group, std::uint64_t number, std::span<const int> peers,
-                            std::string_view call, Deadline deadline);
+                            std::string_view call, Deadline deadline, std::vector<int>& late);
   void release(MeshGroup& group, std::uint64_t number);
   /// The communicator has failed here. Returns the call in which the others fail too; no value if
   /// another rank, which tells all, has said so before.
   [[nodiscard]] std::optional<std::uint64_t> end(MeshGroup& group, const Status& cause);
   /// Ends wait().
   void interrupt(MeshGroup& group, const Status& cause);
-  /// The cause of the group's end, or the loss of one of `peers`; ok without either.
-  [[nodiscard]] Status failure(const MeshGroup& group, std::span<const int> peers);
+  /// The cause of the group's end, or the loss of one of `peers`, which is in `late` then; ok
+  /// without either.
+  [[nodiscard]] Status failure(const MeshGroup& group, std::span<const int> peers,
+                               std::vector<int>& late);
 
   void on_open(PeerId peer, const Proven& who) override;
   std::optional<Landing> on_message(PeerId peer, std::uint16_t type,
@@ -85,10 +88,10 @@ class Mesh final : public TransportHandler {
   [[nodiscard]] const Link& link(int rank) const { return links_[static_cast<std::size_t>(rank)]; }
   void connect(int rank, const std::string& address);
   void use(int rank, PeerId peer);
-  void join(PeerId peer, int rank, const Join& join);
-  [[nodiscard]] Status judge(int rank, const Join& join) const;
+  void join(PeerId peer, int rank, const MeshJoin& join);
+  [[nodiscard]] Status judge(int rank, const MeshJoin& join) const;
   void introduce(int rank);
-  std::optional<Landing> receive(int from, const Block& block, std::size_t bytes);
+  std::optional<Landing> receive(int from, const MeshBlock& block, std::size_t bytes);
   void receive(PeerId peer, int from, MessageType type, std::span<const std::byte> header);
   void lose(PeerId peer, const Status& reason);
   void notify();

@@ -83,10 +83,11 @@ class MeshCommunicator final : public Communicator {
   }
   ~MeshCommunicator() override { mesh_->close(id_); }
   [[nodiscard]] std::string_view name() const noexcept override { return mesh_->name(); }
+  [[nodiscard]] std::vector<int> waited_for() const override { return late_; }
 
  protected:
   Status do_collective(const Collective& call, Deadline deadline) override {
-    const mesh::Block block{
+    const mesh::MeshBlock block{
         .group = id_, .number = ++calls_, .kind = static_cast<std::uint8_t>(call.kind)};
     const std::shared_ptr<RawBytes> staged = buffers_.copy(call.send);
     for (const int peer : others_) {
@@ -99,7 +100,8 @@ class MeshCommunicator final : public Communicator {
       mesh_->send(peer, block, bytes, group_, staged);
     }
     std::ranges::copy(call.block_to(rank()), call.block_from(rank()).begin());
-    if (Status status = mesh_->wait(*group_, calls_, others_, collective_name(call.kind), deadline);
+    if (Status status =
+            mesh_->wait(*group_, calls_, others_, collective_name(call.kind), deadline, late_);
         !status.ok()) {
       return status;
     }
@@ -120,7 +122,7 @@ class MeshCommunicator final : public Communicator {
                       .group = id_, .number = *number, .code = reason.code(), .message = message});
     }
   }
-  Status do_look_for_failure() override { return mesh_->failure(*group_, others_); }
+  Status do_look_for_failure() override { return mesh_->failure(*group_, others_, late_); }
   void do_interrupt(const Status& reason) override { mesh_->interrupt(*group_, reason); }
   std::unique_ptr<Communicator> do_survivors(std::span<const int> members) override {
     const std::uint64_t nth = made_[{members.begin(), members.end()}]++;
@@ -152,6 +154,7 @@ class MeshCommunicator final : public Communicator {
   std::shared_ptr<MeshGroup> group_;
   std::vector<int> others_;  // all members but this rank, in order
   std::uint64_t calls_ = 0;
+  std::vector<int> late_;  // see waited_for()
   SendBuffers buffers_;
   std::map<std::vector<int>, std::uint64_t> made_;  // survivors, by members
 };

@@ -4,7 +4,7 @@
 
 namespace tributary::mesh {
 
-std::span<std::byte> MeshGroup::place(int from, const Block& block, std::size_t bytes) {
+std::span<std::byte> MeshGroup::place(int from, const MeshBlock& block, std::size_t bytes) {
   if (block.number <= completed_ || block.number > completed_ + 2) {
     fail(ErrorCode::kMalformedInput, "rank {} sends a block of call {}, expected {} or {}", from,
          block.number, completed_ + 1, completed_ + 2);

@@ -25,7 +25,7 @@ class MeshGroup {
 
   /// The memory for `bytes` of a block from `from`, which stays valid until release(). Throws
   /// kMalformedInput for a block that cannot come now.
-  [[nodiscard]] std::span<std::byte> place(int from, const Block& block, std::size_t bytes);
+  [[nodiscard]] std::span<std::byte> place(int from, const MeshBlock& block, std::size_t bytes);
   /// The block, or its rest, has arrived.
   void arrived(int from, std::uint64_t number);
 

@@ -20,7 +20,7 @@ enum class MessageType : std::uint16_t {
   kFailure = 5,  // the sender's communicator has ended
 };
 
-struct Join {
+struct MeshJoin {
   static constexpr MessageType kType = MessageType::kJoin;
   std::uint16_t version = kVersion;
   std::int32_t ranks = 0;
@@ -42,7 +42,7 @@ struct Member {
   static void fields(auto& archive, auto& m) { archive(m.rank, m.address); }
 };
 
-struct Block {
+struct MeshBlock {
   static constexpr MessageType kType = MessageType::kBlock;
   std::uint64_t group = 0;   // the communicator
   std::uint64_t number = 0;  // of its calls, from 1

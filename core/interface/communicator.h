@@ -116,6 +116,11 @@ class Communicator {
   /// peers by other means. If the result is not ok, the communicator is poisoned.
   Status look_for_failure();
 
+  /// After a failure: the ranks whose part of the call had not come when this rank gave up, or
+  /// whose connection has ended. Empty where another rank or the caller said why it failed, and
+  /// where the implementation does not know.
+  [[nodiscard]] virtual std::vector<int> waited_for() const { return {}; }
+
   /// From any thread, for one that hears of a lost peer by other means: the call that is under way
   /// here, or the next one, fails with `reason` as soon as it looks for failures. An ok `reason`,
   /// and any but the first, change nothing.

@@ -25,7 +25,8 @@ class OrderChannel {
   /// implementation may return before the others have it, and they may be lost.
   virtual Status send(std::span<const std::byte> order, Deadline deadline) = 0;
 
-  /// Other ranks: replaces `order` by the next one. kDeadlineExceeded when none has come by then;
+  /// Other ranks: replaces `order` by the next one, or by none where the others go on without this
+  /// rank, as it has asked. kDeadlineExceeded when none has come by then;
   /// kPoolLost when rank 0 is gone; or what `look` says, which is asked now and then, and after
   /// each wake() where no order has come: a rank that waits looks for failures of the others too.
   virtual Status wait(std::vector<std::byte>& order, Deadline deadline,

@@ -107,15 +107,26 @@ RoundReport Worker::follow(const std::function<bool()>& between_orders) {
     report.status = {ErrorCode::kCommunicatorPoisoned, report.status.message()};
   }
   Order order;
+  if (report.status.ok() && order_bytes_.empty()) {
+    report.stop = true;
+    leave({ErrorCode::kCommunicatorPoisoned, "the worker has left its pool"});
+    return report;
+  }
   if (report.status.ok()) {
     report.status = status_of([&] { order = decode_order(order_bytes_); });
   }
   if (report.status.ok()) {
     perform(order, report);
   } else {
+    if (report.broken) report.waited_for = waited_for();
     leave(report.status);
   }
   return report;
+}
+
+std::vector<int> Worker::waited_for() const {
+  std::vector<int> ranks = communicator_->waited_for();
+  return ranks.empty() ? exchange_->waited_for() : ranks;
 }
 
 void Worker::interrupt(int lost, const Status& reason) {
@@ -168,6 +179,7 @@ void Worker::perform(const Order& order, RoundReport& report) {
     report.status = {ErrorCode::kCommunicatorPoisoned, outcome.message()};
   }
   if (report.broken) {
+    report.waited_for = waited_for();
     leave(outcome);
     report.interrupted = order.step;
   }

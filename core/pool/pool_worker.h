@@ -66,6 +66,7 @@ struct RoundReport {
   /// again.
   std::vector<SequenceId> rows_changed;
   std::vector<StepItem> interrupted;      // where it is broken: the round's items
+  std::vector<int> waited_for;            // likewise: Communicator::waited_for()
   bool regrouped = false;                 // the order named the pool's members, and they were there
   int rounds = 0;                         // 1 where a round ran
   double step_us = 0;                     // of the copies and the round, on this rank
@@ -146,6 +147,7 @@ class Worker {
   void perform(const Order& order, RoundReport& report);
   void regroup(std::span<const std::int32_t> members);
   void leave(const Status& reason);
+  [[nodiscard]] std::vector<int> waited_for() const;
   void apply(const TableOp& op, std::uint64_t round, RoundReport& report);
   void check_rows(std::span<const StepItem> items);
   void check_round(const Order& order);

@@ -2,7 +2,9 @@
 // line and an exit status (1: it failed, 2: bad flags or files).
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +20,7 @@
 #include "comm/http/http_client.h"
 #include "comm/local/local_transport.h"
 #include "core/base/error.h"
+#include "core/base/line_writer.h"
 #include "deploy/app/bench/bench.h"
 #include "deploy/app/info/info.h"
 #include "deploy/app/meet/meet_service.h"
@@ -38,6 +41,7 @@
 #include "deploy/service/control/control.h"
 #include "deploy/service/transport/data_transport.h"
 #include "deploy/service/worker/leader/control_link.h"
+#include "deploy/service/worker/meet_pool.h"
 #include "deploy/service/worker/process_memory.h"
 #include "deploy/service/worker/serve_pool.h"
 
@@ -191,12 +195,28 @@ int run_control_plane(const ControlOptions& options, const Launcher& launcher) {
   return 0;
 }
 
+std::atomic<bool> asked_to_leave = false;
+static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler sets it
+
+/// From now on the first SIGINT or SIGTERM asks this process to end, and the next one ends it.
+std::function<bool()> first_signal_asks() {
+  for (const int number : {SIGINT, SIGTERM}) {
+    (void)std::signal(number, [](int signal) {
+      asked_to_leave = true;
+      (void)std::signal(signal, SIG_DFL);
+    });
+  }
+  return [] { return asked_to_leave.load(); };
+}
+
 int run_pool(const WorkerOptions& options, const Launcher& launcher) {
   give_back_freed_memory();
-  launcher.run(0, [&](Communicator& communicator) {
+  const bool alone = options.meeting.slots > 0;  // started by nobody who knows the others
+  const auto body = [&](Communicator& communicator) {
     WorkerEvents events;
     events.signals = true;
-    events.own_process = launcher.under_mpi();
+    events.own_process = alone || launcher.under_mpi();
+    if (alone && communicator.rank() > 0) events.asked_to_leave = first_signal_asks();
     // This rank may be stuck in a call to MPI: an orderly shutdown is not possible.
     events.fatal = [](const Status& status) {
       fmt::print(stderr, "tributary: {}: {}\n", error_code_name(status.code()), status.message());
@@ -206,7 +226,17 @@ int run_pool(const WorkerOptions& options, const Launcher& launcher) {
     ConnectControl connect_control;
     if (communicator.rank() == 0) connect_control = connect_by_link(options, events.signals);
     run_worker(options, communicator, make_data_transport(), events, connect_control);
-  });
+  };
+  if (!alone) {
+    launcher.run(0, body);
+    return 0;
+  }
+  require_one_process("worker --slots", launcher);
+  const auto communicator = meet_pool(
+      options,
+      [](const std::string& line) { stderr_lines().write(fmt::format("tributary: {}", line)); },
+      steady_clock());
+  run_worker_of(*communicator, body);
   return 0;
 }
 

@@ -94,15 +94,7 @@ void Launcher::run(int workers, const std::function<void(Communicator&)>& body) 
   if (environment_) {
     const auto communicator =
         make_mpi_communicator(environment_->mpi, Deadline::after(std::chrono::seconds(60)));
-    try {
-      body(*communicator);
-    } catch (const Error& error) {
-      communicator->poison({error.code(), error.what()});
-      throw;
-    } catch (const std::exception& error) {
-      communicator->poison({ErrorCode::kWorkerFailed, error.what()});
-      throw;
-    }
+    run_worker_of(*communicator, body);
     return;
   }
 #endif
@@ -110,6 +102,18 @@ void Launcher::run(int workers, const std::function<void(Communicator&)>& body) 
     body(*make_self_communicator());
   } else {
     run_ranks(count, body);
+  }
+}
+
+void run_worker_of(Communicator& communicator, const std::function<void(Communicator&)>& body) {
+  try {
+    body(communicator);
+  } catch (const Error& error) {
+    communicator.poison({error.code(), error.what()});
+    throw;
+  } catch (const std::exception& error) {
+    communicator.poison({ErrorCode::kWorkerFailed, error.what()});
+    throw;
   }
 }
 

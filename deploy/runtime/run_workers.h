@@ -40,6 +40,9 @@ class Launcher {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> terminal_;
 };
 
+/// Runs the function on the one worker of this process. The others hear of what it throws.
+void run_worker_of(Communicator& communicator, const std::function<void(Communicator&)>& body);
+
 /// Compute threads for this rank: share_of_cores() among all ranks. A collective call.
 [[nodiscard]] int threads_per_worker(Communicator& communicator, Deadline deadline);
 /// As above, within a minute.

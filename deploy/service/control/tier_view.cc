@@ -22,6 +22,8 @@ std::string_view worker_state_name(WorkerState state) noexcept {
       return "drained";
     case WorkerState::kLost:
       return "lost";
+    case WorkerState::kLeft:
+      return "left";
     case WorkerState::kSilent:
       return "silent";
   }
@@ -38,7 +40,8 @@ std::vector<WorkerView> workers_of(const Pool& pool, Time now) {
     const double worker_age = static_cast<double>(worker.beat.heartbeat_age_ms) / 1e3;
     worker.age_seconds = pool_age + worker_age;
     if (pool.state == PoolState::kLost || worker.beat.lost) {
-      worker.state = WorkerState::kLost;
+      const bool asked = pool.state != PoolState::kLost && worker.beat.left;
+      worker.state = asked ? WorkerState::kLeft : WorkerState::kLost;
     } else if (worker_age > kSilentSeconds) {
       worker.state = WorkerState::kSilent;
     } else if (worker.beat.draining && is_empty(worker.beat)) {

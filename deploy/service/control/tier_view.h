@@ -25,12 +25,12 @@ struct TierView {
   std::uint64_t log_lines_dropped = 0;
 };
 
-inline constexpr std::size_t kWorkerStates = 5;
+inline constexpr std::size_t kWorkerStates = 6;
 /// A worker is in its pool's state, unless the pool lives and has not heard from the worker for a
-/// second (two of its beats), goes on without it (`lost`), or serves and is emptying this worker; a
-/// drained one holds nothing.
-enum class WorkerState { kServing, kDraining, kDrained, kLost, kSilent };
-/// `serving`, `draining`, `drained`, `lost`, `silent`.
+/// second (two of its beats), goes on without it (`lost`; `left`, if the worker was asked to end),
+/// or serves and is emptying this worker; a drained one holds nothing.
+enum class WorkerState { kServing, kDraining, kDrained, kLost, kLeft, kSilent };
+/// `serving`, `draining`, `drained`, `lost`, `left`, `silent`.
 [[nodiscard]] std::string_view worker_state_name(WorkerState state) noexcept;
 
 struct WorkerView {

@@ -9,7 +9,7 @@
 namespace tributary::wire {
 
 inline constexpr std::uint32_t kMagic = 0x42495254;  // "TRIB"
-inline constexpr std::uint16_t kVersion = 13;
+inline constexpr std::uint16_t kVersion = 14;
 /// The bound on an encoded message (active messages of UCX over TCP carry headers of up to 8 KB).
 inline constexpr std::size_t kMaxHeaderBytes = 4096;
 
@@ -39,6 +39,9 @@ enum class MessageType : std::uint16_t {
   kProgress = 38,     // owner: rows have arrived
   kBeat = 39,         // every worker, twice a second: alive, and its counters
   kOrderWanted = 40,  // owner: a client knows of changes that no order has brought here yet
+  kLeaving = 41,      // a worker is to end: what it holds goes to the others first
+  kWaitedFor = 43,    // a worker, after a failed collective
+  kLeft = 42,         // leader: the pool goes on without the worker
 };
 
 template <typename T>

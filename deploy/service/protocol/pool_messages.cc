@@ -92,6 +92,7 @@ void fields(Is<Heartbeat::Worker> auto& m, const auto& visit) {
   visit("attend_seconds", m.attend_seconds);
   visit("draining", m.draining);
   visit("lost", m.lost);
+  visit("left", m.left);
 }
 
 void fields(Is<Heartbeat> auto& m, const auto& visit) {

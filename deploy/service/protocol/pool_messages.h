@@ -71,6 +71,7 @@ struct Heartbeat {
     double attend_seconds = 0;       // that it took
     bool draining = false;           // it gets no new rows, and its leaves are moved away
     bool lost = false;               // it is gone, and the pool goes on
+    bool left = false;               // likewise, as it was asked to
   };
   bool draining = false;
   std::vector<Worker> workers;

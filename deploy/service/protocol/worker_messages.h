@@ -81,6 +81,23 @@ struct OrderWanted {
   static constexpr MessageType kType = MessageType::kOrderWanted;
   static void fields(auto& /*archive*/, auto& /*m*/) {}
 };
+/// A worker has been asked to end, and others have not.
+struct Leaving {
+  static constexpr MessageType kType = MessageType::kLeaving;
+  static void fields(auto& /*archive*/, auto& /*m*/) {}
+};
+/// A collective failed here because these ranks' parts did not come.
+struct WaitedFor {
+  static constexpr MessageType kType = MessageType::kWaitedFor;
+  std::vector<std::int32_t> ranks;
+  static void fields(auto& archive, auto& m) { archive(m.ranks); }
+};
+/// The leader: the pool goes on without the worker. Ok: it had asked for that.
+struct Left {
+  static constexpr MessageType kType = MessageType::kLeft;
+  Outcome outcome;
+  static void fields(auto& archive, auto& m) { archive(m.outcome); }
+};
 /// Rows that were refused, by reason; see kRefusals.
 enum class Refusal : std::uint8_t {
   kMalformed,

@@ -84,7 +84,9 @@ class DataTransport final : public Transport {
     if (config_.listen.empty()) return;
     const Address listen = parse(std::exchange(config_.listen, {}));
     const Transport& listening = open(listen.kind, listen.rest);
-    address_ = std::string(kSchemes.at(listen.kind)) + listening.address();
+    name_ = kSchemes.at(listen.kind);
+    address_ = std::string(name_) + listening.address();
+    name_.remove_suffix(std::string_view("://").size());
   }
 
   ~DataTransport() override {
@@ -95,7 +97,7 @@ class DataTransport final : public Transport {
     }
   }
 
-  [[nodiscard]] std::string_view name() const noexcept override { return "data"; }
+  [[nodiscard]] std::string_view name() const noexcept override { return name_; }
   [[nodiscard]] const std::string& address() const noexcept override { return address_; }
 
   [[nodiscard]] PeerId connect(const std::string& address,
@@ -140,6 +142,7 @@ class DataTransport final : public Transport {
   const TransportChoice allowed_;
   TransportConfig config_;  // `listen` is empty
   std::array<Renamed, kKinds> handlers_;
+  std::string_view name_ = "data";  // by the scheme at which it listens
   std::string address_;
   std::mutex mutex_;
   std::array<std::unique_ptr<Transport>, kKinds> owned_;  // mutex_

@@ -190,6 +190,17 @@ bool joins(const std::vector<HostAddresses>& hosts, const HostAddresses::Entry& 
 
 }  // namespace
 
+std::string with_port(const std::string& host, std::string_view port) {
+  const bool bare_v6 = host.find(':') != std::string::npos && !host.starts_with('[');
+  return bare_v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
+std::string advertised_address(const std::string& host, const std::string& bound) {
+  if (host.empty()) return bound;
+  return bound.substr(0, bound.find("//") + 2) +
+         with_port(host, std::string_view(bound).substr(bound.rfind(':') + 1));
+}
+
 std::string shared_address(Communicator& communicator, Deadline deadline) {
   const HostAddresses mine = own_host();
   std::vector<HostAddresses> hosts;

@@ -27,6 +27,7 @@
 #include "deploy/service/worker/leader/leader.h"
 #include "deploy/service/worker/leader/pool_costs.h"
 #include "deploy/service/worker/listen_address.h"
+#include "deploy/service/worker/meet_pool.h"
 #include "deploy/service/worker/process_memory.h"
 #include "deploy/service/worker/rank_parts.h"
 
@@ -61,23 +62,14 @@ ChosenTransport agree_on_transport(const WorkerOptions& options,
                           rdma_ports);
 }
 
-wire::Token share_pool_key(Communicator& communicator, Deadline deadline) {
-  wire::Token key{};
-  if (communicator.rank() == 0) key = wire::random_token();
-  communicator.broadcast(std::as_writable_bytes(std::span(key)), 0, deadline).throw_if_error();
-  return key;
-}
-
-std::string with_port(const std::string& host, std::string_view port) {
-  const bool bare_v6 = host.find(':') != std::string::npos && !host.starts_with('[');
-  return bare_v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
-}
-
-/// `bound` with the address that clients are told: "tcp://10.0.0.1:7070".
-std::string advertised(const WorkerOptions& options, const std::string& bound) {
-  if (options.advertise.empty()) return bound;
-  return bound.substr(0, bound.find("//") + 2) +
-         with_port(options.advertise, std::string_view(bound).substr(bound.rfind(':') + 1));
+/// Made from what is random in this run, so that a pool that starts again takes no old token; and
+/// from the secret that the workers of a pool without mpirun have, so that no key travels.
+wire::Token share_pool_key(const WorkerOptions& options, Communicator& communicator,
+                           Deadline deadline) {
+  wire::Token run{};
+  if (communicator.rank() == 0) run = wire::random_token();
+  communicator.broadcast(std::as_writable_bytes(std::span(run)), 0, deadline).throw_if_error();
+  return options.meeting.slots > 0 ? pool_key(options, run) : run;
 }
 
 /// Before anybody connects: who refuses the certificate later says so in no log of this pool. Where
@@ -251,7 +243,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
     };
   }
   // The rank is its own process: rank 0 gets the signal too, and ends the pool in order.
-  if (events.signals && !leads && events.own_process) {
+  if (events.signals && !leads && events.own_process && !events.asked_to_leave) {
     (void)std::signal(SIGTERM, SIG_IGN);
     (void)std::signal(SIGINT, SIG_IGN);
   }
@@ -259,7 +251,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   const milliseconds start_timeout(options.start_timeout_ms);
   const auto in = [&](Duration timeout) { return Deadline::after(clock.now(), timeout); };
   const int share = threads_per_worker(communicator, in(kAgreeTimeout));
-  const wire::Token pool_key = share_pool_key(communicator, in(start_timeout));
+  const wire::Token pool_key = share_pool_key(options, communicator, in(start_timeout));
   WorkerDevice device;
   PoolModel model;
   WorkerCard mine;
@@ -291,7 +283,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
     data.log = events.log;
     plane = std::make_unique<DataPlane>(data, parts.with(rows, pulls), make_transport, clock);
     set_text(mine.host, host_name());
-    set_text(mine.address, advertised(options, plane->address()));
+    set_text(mine.address, advertised_address(options.advertise, plane->address()));
     check_own_certificate(options, mine.address.data(), communicator.size());
     set_text(mine.backend, backend->name());
   });
@@ -308,7 +300,10 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
                   events.fatal);
   const auto tick = [&](Time now) {
     plane->tick(now);
-    if (!leads) return;
+    if (!leads) {
+      if (events.asked_to_leave && events.asked_to_leave()) parts.port.post(wire::Leaving{});
+      return;
+    }
     watch.tick(now);
     // Another one may be lost while the pool regroups.
     for (const auto& [rank, reason] : parts.inbox.lost()) worker.interrupt(rank, reason);
@@ -316,6 +311,11 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   BrokenRounds broken(parts.queue, parts.port, clock);
   const auto order_ended = [&](const RoundReport& report) {
     pulls.order_ended();
+    if (!report.waited_for.empty()) {
+      const std::span named =
+          std::span(report.waited_for).first(std::min(report.waited_for.size(), wire::kMaxItems));
+      parts.port.post(wire::WaitedFor{{named.begin(), named.end()}});
+    }
     broken.order_ended(report);
     for (const SequenceId id : report.rows_changed) rows.tell(id);
   };
@@ -337,7 +337,8 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
        .answer = [&](int to, const auto& verdicts) { parts.local.answer(to, verdicts); },
        .tell = [&](const FromPool& word) { channel.load()->tell(word); },
        .round = events.round,
-       .leave_out = [&](int rank) { parts.local.leave_out(rank); },
+       .leave_out = [&](int rank, const Status& reason) { parts.local.leave_out(rank, reason); },
+       .accused = [&] { return parts.local.accused(); },
        .between_orders = [&] { return worker.copies_made() && pulls.serve(); }},
       clock);
   const Ticker ticker(clock, tick);

@@ -33,8 +33,11 @@ struct WorkerEvents {
   /// drain timeout, then ends every worker.
   bool signals = false;
   /// Every rank is its own process, which gets these signals as well. Ranks other than 0 ignore
-  /// them and wait for rank 0's order.
+  /// them and wait for rank 0's order, unless they have asked_to_leave.
   bool own_process = false;
+  /// Asked twice a second on ranks other than 0: whether this worker is to end while its pool goes
+  /// on. What it holds goes to the others first, as far as that is done within the drain timeout.
+  std::function<bool()> asked_to_leave;
 };
 
 /// Returns after an orderly end of the whole pool. Otherwise throws the error that ended it or

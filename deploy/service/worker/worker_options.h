@@ -43,11 +43,34 @@ struct LeaderOptions {
   }
 };
 
+/// How a worker finds the others when no launcher has started them together.
+struct MeetingOptions {
+  int slots = 0;  // 0: a launcher has, and knows who is who
+  int slot = 0;
+  std::string leader;
+  std::string secret_file;
+
+  template <class Visitor>
+  void for_each_option(Visitor& visitor) {
+    auto v = visitor.in_group("A pool without mpirun, its workers started one by one");
+    v(slots, "--slots", {1, 1024}, "Workers of the pool",
+      {.shown_default = "those that mpirun starts", .needs = "--leader"});
+    v(slot, "--slot", {0, 1023}, "Which of them this one is; 0 leads", {.needs = "--slots"});
+    v(leader, "--leader", "HOST:PORT",
+      "Where worker 0 is found by the others; there it listens on that port",
+      {.shown_default = "none", .needs = "--pool-secret-file"});
+    v(secret_file, "--pool-secret-file", "FILE",
+      "What the workers prove to each other: 16 characters at least, the same for all",
+      {.shown_default = "none", .needs = "--slots"});
+  }
+};
+
 struct WorkerOptions {
   std::string control = "http://127.0.0.1:7300";
   std::string token_file;
   std::string certificate_authority;
   std::string name;
+  MeetingOptions meeting;
   std::string listen = "127.0.0.1";  // see listen_address.h
   int port = 0;
   std::string advertise;
@@ -86,6 +109,7 @@ struct WorkerOptions {
     door(control, "--control", "URL", "The control plane to register with");
     visit_credentials(door, token_file, certificate_authority);
     visit_certificate(door, tls_certificate, tls_key, "encrypts the data plane");
+    meeting.for_each_option(v);
     for_each_pool_option(v, "--listen");
   }
 

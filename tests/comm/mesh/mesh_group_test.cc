@@ -11,7 +11,7 @@
 namespace tributary::mesh {
 namespace {
 
-Block block(std::uint64_t number, CollectiveKind kind = CollectiveKind::kAllGather) {
+MeshBlock block(std::uint64_t number, CollectiveKind kind = CollectiveKind::kAllGather) {
   return {.group = 1, .number = number, .kind = static_cast<std::uint8_t>(kind)};
 }
 
@@ -20,7 +20,7 @@ void arrive(MeshGroup& group, int from, std::uint64_t number, std::size_t bytes,
   group.arrived(from, number);
 }
 
-void expect_malformed(MeshGroup& group, int from, const Block& wrong, const std::string& text) {
+void expect_malformed(MeshGroup& group, int from, const MeshBlock& wrong, const std::string& text) {
   const Status status = status_of([&] { (void)group.place(from, wrong, 8); });
   EXPECT_EQ(status.code(), ErrorCode::kMalformedInput);
   EXPECT_THAT(status.message(), testing::HasSubstr(text));
@@ -63,7 +63,7 @@ TEST(MeshGroup, RefusesWhatCannotComeNow) {
   expect_malformed(group, 1, block(1), "second block of call 1");
   group.release(1);
   expect_malformed(group, 1, block(1), "block of call 1, expected 2 or 3");
-  Block unknown = block(2);
+  MeshBlock unknown = block(2);
   unknown.kind = 3;
   expect_malformed(group, 1, unknown, "block of kind 3, expected 0 .. 2");
   EXPECT_FALSE(group.has(1, 2));

@@ -128,6 +128,7 @@ TEST_P(MeshTest, WhoseConnectionsEndIsLostToTheCallsThatNeedIt) {
   const Status status = gather(*all[2]);
   EXPECT_EQ(status.code(), ErrorCode::kWorkerFailed) << status.message();
   EXPECT_THAT(status.message(), testing::HasSubstr("rank 1 is lost"));
+  EXPECT_EQ(all[2]->waited_for(), std::vector{1});
   // Whoever waits for something else hears of it too.
   while (all[0]->look_for_failure().ok()) std::this_thread::yield();
   const std::vector<int> left = {0, 2};
@@ -136,6 +137,18 @@ TEST_P(MeshTest, WhoseConnectionsEndIsLostToTheCallsThatNeedIt) {
   std::thread third([&] { EXPECT_TRUE(gather(*two).ok()); });
   EXPECT_TRUE(gather(*zero).ok());
   third.join();
+}
+
+TEST_P(MeshTest, WhoGivesUpSaysForWhomItHasWaited) {
+  auto all = meet(3);
+  std::thread other([&] {
+    EXPECT_FALSE(gather(*all[1]).ok());
+    EXPECT_TRUE(all[1]->waited_for().empty()) << "it was told";
+  });
+  EXPECT_EQ(gather(*all[0], Deadline::after(milliseconds(50))).code(),
+            ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(all[0]->waited_for(), std::vector{2});
+  other.join();
 }
 
 TEST_P(MeshTest, AnInterruptedCallEndsAndTellsItsPeers) {

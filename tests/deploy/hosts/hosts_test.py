@@ -68,6 +68,9 @@ class HostTier(contextlib.AbstractContextManager):
             "--token-file", self.token_file, "--listen", f"{NETWORK}.0/24", "--port", WORKER_PORT,
             *WORKERS, "--lease-ms", self.lease_ms)
 
+        self.wait_serving()
+
+    def wait_serving(self):
         def serving():
             if not self.pool.alive():
                 raise AssertionError(f"the pool ended: {self.pool.output()}")
@@ -134,6 +137,35 @@ def alone(*arguments):
     if result.status != 0:
         raise AssertionError(result)
     return result.figure("digest")
+
+
+class FreeTier(HostTier):
+    """Whose pool is started worker by worker, without mpirun, on hosts of their own."""
+
+    WORKERS = ("worker1", "worker2", "worker3")
+
+    def __init__(self):
+        super().__init__(guests=("worker3",))
+
+    def start_pool(self):
+        leader = f"{self.lab[self.WORKERS[0]].address}:{WORKER_PORT - 1}"
+        self.workers = [self.lab.start_tributary(
+            name, "worker", "--control", self.url, "--name", "pool", "--token-file",
+            self.token_file, "--listen", f"{NETWORK}.0/24", *SHAPE, "--kv-gib", "0.05",
+            "--failure-timeout-ms", "4000", "--slots", len(self.WORKERS),
+            "--slot", slot, "--leader", leader, "--pool-secret-file", self.token_file,
+            "--lease-ms", self.lease_ms)
+            for slot, name in enumerate(self.WORKERS)]
+        self.pool = self.workers[0]
+        self.wait_serving()
+
+    def lost(self):
+        return [worker["rank"] for pool in self.cluster()["pools"] for worker in pool["workers"]
+                if worker["state"] == "lost"]
+
+    def blackhole(self, name, other):
+        """Nothing that `name` sends reaches the other host."""
+        self.lab[name].run("ip", "route", "add", "blackhole", f"{self.lab[other].address}/32")
 
 
 class Hosts(unittest.TestCase):
@@ -371,6 +403,40 @@ class Cuts(Hosts):
         tier.wait_decoding(client)
         client.kill()
         tier.wait_all_free()
+
+
+class LostHosts(Hosts):
+    """A pool without mpirun outlives what is cut off, and answers as if nothing had been."""
+
+    RUN = ["--requests", "48", "--length-scale", "0.5", "--spread", "all"]
+
+    def check_goes_on(self, cut, may_go):
+        with FreeTier() as tier:
+            expected = tier.digest(*self.RUN)
+            client = tier.replay(*self.RUN)
+            tier.wait_decoding(client)
+            cut(tier)
+            self.assertEqual(client.wait(), 0, client.output() + tier.pool.output())
+            self.assertEqual(client.figure("digest"), expected)
+            lost = wait_until(tier.lost, "the loss is told")
+            self.assertEqual(len(lost), 1, "one slot is closed, never both")
+            self.assertIn(lost[0], may_go)
+            self.assertEqual(tier.state(), "serving")
+            tier.wait_all_free()
+            return tier.workers[lost[0]].output()
+
+    def test_a_host(self):
+        self.check_goes_on(lambda tier: tier.lab.cut("worker2"), {1})
+
+    def test_a_link_between_two_followers(self):
+        def cut(tier):
+            tier.blackhole("worker2", "worker3")
+            tier.blackhole("worker3", "worker2")
+        said = self.check_goes_on(cut, {1, 2})
+        self.assertIn("the pool goes on without worker", said)
+
+    def test_a_link_in_one_direction(self):
+        self.check_goes_on(lambda tier: tier.blackhole("worker2", "worker3"), {1, 2})
 
 
 class ShortCuts(Hosts):

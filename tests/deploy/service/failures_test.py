@@ -8,6 +8,7 @@ import pathlib
 import re
 import signal
 import sys
+import tempfile
 import time
 import unittest
 
@@ -90,7 +91,27 @@ class EveryClient(Clients):
         self.assertRegex(self.finish(client, status=1), "lease|not_found|sequence|worker")
 
 
-class Pools(Failures):
+class Losses(Failures):
+    def check_goes_on_without_killed_workers(self, mpirun):
+        # Each has rows of every sequence.
+        run = [32, 0.6, "--spread", "all"]
+        with Tier(pools=(3,), mpirun=mpirun) as tier:
+            expected = digest(self.finish(self.start(tier, *run)))
+            ranks = tier.pools["pool0"].pids()
+            for rank in (1, 2):
+                client = self.decoding(tier, *run)
+                os.kill(ranks[rank], signal.SIGKILL)
+                said = self.finish(client)
+                self.assertEqual(digest(said), expected)
+                self.assertRegex(said, r"pushed again +\d+ rows")
+                states = ["serving", "lost", "serving" if rank == 1 else "lost"]
+                wait_until(lambda: [w["state"] for w in tier.cluster()["pools"][0]["workers"]]
+                           == states, "it is told")
+                tier.wait_all_free()
+            self.assertEqual(tier.state("pool0"), "serving")
+
+
+class Pools(Losses):
     def busy_pools(self, tier):
         return [pool["name"] for pool in tier.cluster()["pools"] if pool["sequences"] > 0]
 
@@ -117,22 +138,40 @@ class Pools(Failures):
         self.check_lost_and_back(signal.SIGKILL)
 
     def test_a_pool_goes_on_without_workers_that_are_killed(self):
-        # Each has rows of every sequence. mpirun leaves the others alone.
+        self.check_goes_on_without_killed_workers(mpirun=None)
+
+    def test_workers_that_are_started_one_by_one(self):
         run = [32, 0.6, "--spread", "all"]
-        with Tier(pools=(3,), mpirun=["--enable-recovery"]) as tier:
+        with Tier(pools=(3,), mpirun=None) as tier:
             expected = digest(self.finish(self.start(tier, *run)))
-            ranks = tier.pools["pool0"].pids()
-            for rank in (1, 2):
-                client = self.decoding(tier, *run)
-                os.kill(ranks[rank], signal.SIGKILL)
-                said = self.finish(client)
-                self.assertEqual(digest(said), expected)
-                self.assertRegex(said, r"pushed again +\d+ rows")
-                states = ["serving", "lost", "serving" if rank == 1 else "lost"]
-                wait_until(lambda: [w["state"] for w in tier.cluster()["pools"][0]["workers"]]
-                           == states, "it is told")
-                tier.wait_all_free()
-            self.assertEqual(tier.state("pool0"), "serving")
+            pool = tier.pools["pool0"]
+            # Nobody comes in who is not asked.
+            secret = tempfile.NamedTemporaryFile(mode="w", suffix=".secret")
+            self.addCleanup(secret.close)
+            secret.write("the-workers-of-another-pool")
+            secret.flush()
+            for others, status, reason in (
+                    ({}, 1, "already_exists: rank 1 of 3: rank 1 has come before"),
+                    ({"slots": 4}, 2, "rank 1 expects 4 ranks, rank 0 3"),
+                    ({"secret": secret.name}, 1, "permission_denied: rank 1 of 3")):
+                other = pool.start(1, **others)
+                self.addCleanup(other.close)
+                self.assertEqual(other.wait(), status, other.output())
+                self.assertIn(reason, other.output())
+            # One that is asked to end takes nothing along.
+            client = self.decoding(tier, *run)
+            pool.workers[1].signal(signal.SIGTERM)
+            self.assertEqual(pool.workers[1].wait(), 0, pool.output())
+            said = self.finish(client)
+            self.assertEqual(digest(said), expected)
+            self.assertNotIn("pushed again", said)
+            wait_until(lambda: [w["state"] for w in tier.cluster()["pools"][0]["workers"]]
+                       == ["serving", "left", "serving"], "it is told")
+            tier.wait_all_free()
+            # All that are left end with worker 0.
+            pool.workers[0].signal(signal.SIGKILL)
+            self.assertEqual(pool.workers[2].wait(), 1)
+            self.assertIn("pool_lost: worker 0, the leader, is gone", pool.workers[2].output())
 
     def test_leader_that_stood_still(self):
         # For longer than a worker may be silent: its own stop is not the other worker's silence. The
@@ -148,19 +187,22 @@ class Pools(Failures):
             self.assertEqual(tier.pools["pool0"].pids()[0], leader)
 
 
-class EveryPool(Failures):
+class EveryPool(Losses):
+    def test_mpirun_leaves_the_others_alone(self):
+        self.check_goes_on_without_killed_workers(mpirun=["--enable-recovery"])
+
     def test_paused_worker(self):
         # Silent for longer than it may be, and back when its slot is closed: it ends.
         run = [32, 0.6, "--spread", "all"]
         flags = ["--failure-timeout-ms", "4000"]
-        with Tier(pools=(3,), worker_flags=flags, mpirun=["--enable-recovery"]) as tier:
+        with Tier(pools=(3,), worker_flags=flags, mpirun=None) as tier:
             expected = digest(self.finish(self.start(tier, *run)))
             paused = tier.pools["pool0"].pids()[1]
             client = self.decoding(tier, *run)
             os.kill(paused, signal.SIGSTOP)
             self.assertEqual(digest(self.finish(client)), expected)
             os.kill(paused, signal.SIGCONT)
-            wait_until(lambda: len(tier.pools["pool0"].pids()) == 2, "it has ended")
+            wait_until(lambda: not tier.pools["pool0"].workers[1].alive(), "it has ended")
             self.assertEqual(digest(self.finish(self.start(tier, *run))), expected)
             tier.wait_all_free()
 

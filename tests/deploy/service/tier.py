@@ -1,4 +1,5 @@
-# A decode tier of real processes: a control plane and pools under mpirun, as an operator runs them.
+# A decode tier of real processes: a control plane and pools, under mpirun or worker by worker, as an
+# operator runs them.
 import contextlib
 import http.client
 import json
@@ -65,6 +66,40 @@ class Service:
         self.log.close()
 
 
+class Workers:
+    """A pool without mpirun: a Service for each worker."""
+
+    def __init__(self, arguments, count):
+        self.secret = tempfile.NamedTemporaryFile(mode="w", suffix=".secret")
+        self.secret.write("the-workers-of-a-pool-in-a-test")
+        self.secret.flush()
+        self.arguments = [*arguments, "--leader", f"127.0.0.1:{free_ports(1)[0]}"]
+        self.slots = count
+        # Worker 0 comes last: the others wait for it.
+        self.workers = [self.start(slot) for slot in reversed(range(count))][::-1]
+
+    def start(self, slot, slots=None, secret=None):
+        """One more process for a slot."""
+        return Service([*self.arguments, "--slot", slot, "--slots", slots or self.slots,
+                        "--pool-secret-file", secret or self.secret.name])
+
+    def alive(self):
+        """Whether it may serve: it ends with worker 0."""
+        return self.workers[0].alive()
+
+    def output(self):
+        return "".join(f"worker {slot}: {worker.output()}"
+                       for slot, worker in enumerate(self.workers))
+
+    def pids(self):
+        return [worker.process.popen.pid for worker in self.workers]
+
+    def close(self):
+        for worker in self.workers:
+            worker.close()
+        self.secret.close()
+
+
 def defaults_beside(defaults, given):
     """Those of `defaults` (flag, value, ...) that `given` does not set."""
     return [word for flag in zip(defaults[::2], defaults[1::2]) if flag[0] not in given
@@ -72,7 +107,8 @@ def defaults_beside(defaults, given):
 
 
 class Tier(contextlib.AbstractContextManager):
-    """`pools`: the number of workers of each."""
+    """`pools`: the number of workers of each. `mpirun`: its further options, or None for workers that
+    are started one by one."""
 
     def __init__(self, pools=(2,), worker_flags=(), control_flags=(), token=None,
                  lease_ms=15_000, mpirun=()):
@@ -113,10 +149,12 @@ class Tier(contextlib.AbstractContextManager):
     def start_pool(self, name, workers):
         if name in self.pools:
             self.closed.append(self.pools[name])
-        self.pools[name] = Service(
-            ["worker", "--control", self.url, "--name", name,
-             *defaults_beside(WORKER_FLAGS, self.worker_flags), *self.worker_flags],
-            ranks=workers, mpirun=self.mpirun)
+        arguments = ["worker", "--control", self.url, "--name", name,
+                     *defaults_beside(WORKER_FLAGS, self.worker_flags), *self.worker_flags]
+        if self.mpirun is None:
+            self.pools[name] = Workers(arguments, workers)
+        else:
+            self.pools[name] = Service(arguments, ranks=workers, mpirun=self.mpirun)
 
     def wait_ready(self, pools):
         def ready():

@@ -16,8 +16,8 @@
 namespace tributary {
 
 /// A message to the leader.
-using ToLeader =
-    std::variant<wire::Items, wire::ControlRelay, wire::Progress, wire::Beat, wire::OrderWanted>;
+using ToLeader = std::variant<wire::Items, wire::ControlRelay, wire::Progress, wire::Beat,
+                              wire::OrderWanted, wire::Leaving, wire::WaitedFor>;
 
 /// It is also the channel of the pool's orders.
 class LeaderPort : public OrderChannel {

@@ -17,6 +17,9 @@ using std::chrono::milliseconds;
 constexpr auto kKeepAlive = std::chrono::seconds(1);
 /// The interval while pages wait for the end of transfers into them: an order asks for it.
 constexpr auto kReleasePoll = std::chrono::milliseconds(50);
+/// After a collective failed: a worker that is gone is known this soon, and so are the words of all
+/// that waited for somebody.
+constexpr auto kVerdictPause = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -31,7 +34,9 @@ Leader::Leader(const LeaderConfig& config, Lead lead, LeaderInbox& inbox, Leader
       desk_(config_, outbox_, meter_),
       move_schedule_(move_schedule_config(config_.sequencer.options.move_bytes_per_s,
                                           config_.attention().row_bytes()),
-                     desk_.sequencer()) {
+                     desk_.sequencer()),
+      departures_(config_.sequencer.placement.workers,
+                  milliseconds(config_.options.drain_timeout_ms)) {
   for (int r = 0; r < config_.sequencer.placement.workers; ++r) members_.push_back(r);
 }
 
@@ -50,6 +55,7 @@ void Leader::run() {
     {
       const std::lock_guard lock(mutex_);
       desk_.receive(mail_, now);
+      see_off(now);
       desk_.end_leases(now);
       if (desk_.round_is_due(now)) form_round(now);
       stop = desk_.may_stop(now);
@@ -66,16 +72,30 @@ void Leader::run() {
 /// After a failed collective it waits for news of a lost worker: whoever made it fail is silent for
 /// as long at most. Returns whether there are fewer members now.
 bool Leader::lose_workers() {
-  const Time until = broken_.ok() ? clock_.now() : last_order_ + config_.failure_timeout;
-  const std::vector<int> lost = inbox_.take_lost(until);
-  if (lost.empty()) {
-    broken_.throw_if_error();
-    return false;
+  std::vector<LeaderInbox::Lost> gone = inbox_.take_lost(clock_.now());
+  if (gone.empty() && !broken_.ok()) {
+    // Who vanished in the round is known by now, or the others have waited for him as long.
+    gone = inbox_.take_lost(last_order_ + kVerdictPause);
+    if (const auto rank = gone.empty() && links_.accused ? links_.accused() : std::nullopt) {
+      inbox_.post_lost(*rank, {ErrorCode::kWorkerFailed,
+                               fmt::format("other workers waited for worker {} in vain", *rank)});
+    }
+    if (gone.empty()) gone = inbox_.take_lost(last_order_ + config_.failure_timeout);
   }
-  for (const int rank : lost) {
-    if (links_.leave_out) links_.leave_out(rank);
-    std::erase(members_, rank);
+  if (gone.empty()) {
+    broken_.throw_if_error();
     const std::lock_guard lock(mutex_);
+    for (const int rank : departures_.due(desk_.sequencer().ledger(), clock_.now())) {
+      gone.push_back({rank, {}});
+    }
+  }
+  if (gone.empty()) return false;
+  for (const auto& [rank, reason] : gone) {
+    if (links_.leave_out) links_.leave_out(rank, reason);
+    std::erase(members_, rank);
+    inbox_.post_lost(rank, {});  // nor lost or silent once more
+    const std::lock_guard lock(mutex_);
+    departures_.gone(rank, reason.ok());
     desk_.lose_worker(rank, clock_.now());
   }
   regroups_ = true;
@@ -83,9 +103,20 @@ bool Leader::lose_workers() {
   return true;
 }
 
+/// Workers that were asked to end are emptied first, unless the whole pool ends.
+void Leader::see_off(Time now) {
+  if (desk_.stops()) return;
+  for (const int rank : mail_.leaving) {
+    if (!departures_.ask(rank, now)) continue;
+    const Status emptied =
+        status_of([&] { desk_.drain_worker({.worker = rank, .draining = true}); });
+    if (!emptied.ok()) departures_.hurry(rank, now);
+  }
+}
+
 Time Leader::next_event(Time now) const {
-  return std::min(
-      {desk_.next_event(now), move_schedule_.next_event(), last_order_ + order_interval()});
+  return std::min({desk_.next_event(now), move_schedule_.next_event(),
+                   last_order_ + order_interval(), departures_.next_event(now)});
 }
 
 Duration Leader::order_interval() const {
@@ -191,17 +222,20 @@ Heartbeat Leader::heartbeat() const {
   using std::chrono::duration_cast;
   Heartbeat heartbeat;
   const Time now = clock_.now();
-  const auto ages = inbox_.beat_ages(now);
-  const auto beats = inbox_.beats();
+  const auto heard = inbox_.heard(now);
+  std::vector<wire::Beat> beats;
   const std::lock_guard lock(mutex_);
-  for (std::size_t r = 0; r < beats.size(); ++r) {
+  for (std::size_t r = 0; r < heard.size(); ++r) {
+    beats.push_back(heard[r].beat);
     const PagePool& pages = desk_.sequencer().ledger().pools()[r];
-    heartbeat.workers.push_back({.rank = static_cast<int>(r),
-                                 .pages_used = pages.used(),
-                                 .pages_reserved = pages.reserved(),
-                                 .pages_idle = pages.idle(),
-                                 .homes = desk_.sequencer().ledger().load().workers()[r].homes,
-                                 .heartbeat_age_ms = duration_cast<milliseconds>(ages[r]).count()});
+    heartbeat.workers.push_back(
+        {.rank = static_cast<int>(r),
+         .pages_used = pages.used(),
+         .pages_reserved = pages.reserved(),
+         .pages_idle = pages.idle(),
+         .homes = desk_.sequencer().ledger().load().workers()[r].homes,
+         .heartbeat_age_ms = duration_cast<milliseconds>(heard[r].age).count(),
+         .left = departures_.has_left(static_cast<int>(r))});
   }
   meter_.fill(heartbeat, beats, now);
   desk_.fill(heartbeat);

@@ -13,6 +13,7 @@
 #include "core/sequencer/move_schedule.h"
 #include "deploy/service/protocol/pool_messages.h"
 #include "deploy/service/worker/leader/cost_meter.h"
+#include "deploy/service/worker/leader/departures.h"
 #include "deploy/service/worker/leader/leader_config.h"
 #include "deploy/service/worker/leader/leader_inbox.h"
 #include "deploy/service/worker/leader/leader_outbox.h"
@@ -45,6 +46,7 @@ class Leader {
   [[nodiscard]] Duration order_interval() const;
   void form_round(Time now);
   [[nodiscard]] bool lose_workers();
+  void see_off(Time now);
   [[nodiscard]] CanaryOrder choose_canary(Time now);
   void lead(bool stop);
   [[nodiscard]] std::int64_t pages_used() const;
@@ -62,6 +64,7 @@ class Leader {
   CostMeter cost_meter_;
   RequestDesk desk_;
   MoveSchedule move_schedule_;
+  Departures departures_;
 
   // The fields below belong to run()'s thread alone.
   LeaderOutbox outbox_;

@@ -6,8 +6,8 @@
 namespace tributary {
 
 bool LeaderMail::empty() const noexcept {
-  return items.empty() && relays.empty() && progress.empty() && requests.empty() && !stop &&
-         !order_wanted && ended.ok();
+  return items.empty() && relays.empty() && progress.empty() && requests.empty() &&
+         leaving.empty() && !stop && !order_wanted && ended.ok();
 }
 
 void LeaderMail::clear() {
@@ -15,6 +15,7 @@ void LeaderMail::clear() {
   relays.clear();
   progress.clear();
   requests.clear();
+  leaving.clear();
   stop = false;
   order_wanted = false;
   ended = {};
@@ -89,11 +90,21 @@ void LeaderInbox::post_lost(int rank, const Status& reason) {
   {
     const std::lock_guard lock(mutex_);
     Peer& peer = peers_.at(static_cast<std::size_t>(rank));
-    if (std::exchange(peer.lost, true)) return;
+    if (std::exchange(peer.lost, true) || reason.ok()) return;
     lost_.push_back({rank, reason});
   }
   changed_.notify_all();
   if (on_lost_) on_lost_(rank, reason);
+}
+
+void LeaderInbox::post_leaving(int rank) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::ranges::find(mail_.leaving, rank) == mail_.leaving.end()) {
+      mail_.leaving.push_back(rank);
+    }
+  }
+  changed_.notify_all();
 }
 
 void LeaderInbox::post_end(const Status& reason) {
@@ -135,12 +146,10 @@ void LeaderInbox::wait(Time until) {
   woken_ = false;
 }
 
-std::vector<int> LeaderInbox::take_lost(Time until) {
+std::vector<LeaderInbox::Lost> LeaderInbox::take_lost(Time until) {
   std::unique_lock lock(mutex_);
   clock_.wait_until(changed_, lock, until, [this] { return !lost_.empty() || !mail_.ended.ok(); });
-  std::vector<int> ranks;
-  for (const Lost& lost : std::exchange(lost_, {})) ranks.push_back(lost.rank);
-  return ranks;
+  return std::exchange(lost_, {});
 }
 
 void LeaderInbox::take(LeaderMail& mail) {
@@ -177,20 +186,22 @@ Status LeaderInbox::wait_joined(Deadline deadline) {
           fmt::format("worker {} has not connected to worker 0's data plane", absent())};
 }
 
-std::vector<Duration> LeaderInbox::beat_ages(Time now) const {
+std::vector<LeaderInbox::Heard> LeaderInbox::heard(Time now) const {
   const std::lock_guard lock(mutex_);
-  std::vector<Duration> ages(peers_.size());
-  for (std::size_t r = 1; r < peers_.size(); ++r) {
-    if (peers_[r].joined && !peers_[r].lost) ages[r] = std::max(now - peers_[r].heard, Duration{});
+  std::vector<Heard> heard(peers_.size());
+  for (std::size_t r = 0; r < peers_.size(); ++r) {
+    const Peer& peer = peers_[r];
+    heard[r].beat = peer.beat;
+    if (r > 0 && peer.joined && !peer.lost) heard[r].age = std::max(now - peer.heard, Duration{});
   }
-  return ages;
+  return heard;
 }
 
 void LeaderInbox::check_beats(Duration limit, Time now, Time awake_since) {
   using std::chrono::duration_cast, std::chrono::milliseconds;
-  const auto ages = beat_ages(now);
-  for (std::size_t r = 1; r < ages.size(); ++r) {
-    const Duration silent = std::min(ages[r], now - awake_since);
+  const auto workers = heard(now);
+  for (std::size_t r = 1; r < workers.size(); ++r) {
+    const Duration silent = std::min(workers[r].age, now - awake_since);
     if (silent <= limit) continue;
     post_lost(static_cast<int>(r), {ErrorCode::kWorkerFailed,
                                     fmt::format("worker {} has been silent for {} ms, limit {} ms",
@@ -202,14 +213,6 @@ void LeaderInbox::check_beats(Duration limit, Time now, Time awake_since) {
 std::vector<LeaderInbox::Lost> LeaderInbox::lost() const {
   const std::lock_guard lock(mutex_);
   return lost_;
-}
-
-std::vector<wire::Beat> LeaderInbox::beats() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<wire::Beat> beats;
-  beats.reserve(peers_.size());
-  for (const Peer& peer : peers_) beats.push_back(peer.beat);
-  return beats;
 }
 
 }  // namespace tributary

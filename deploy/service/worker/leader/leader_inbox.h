@@ -39,6 +39,7 @@ struct LeaderMail {
   std::vector<Relay> relays;
   std::vector<Progress> progress;
   std::vector<ToPool> requests;
+  std::vector<int> leaving;  // workers that were asked to end
   bool stop = false;
   bool order_wanted = false;
   Status ended;  // the pool has ended
@@ -50,6 +51,10 @@ struct LeaderMail {
 /// Any thread may call post_*; only the leader's calls wait and take.
 class LeaderInbox {
  public:
+  struct Lost {
+    int rank = 0;
+    Status reason;
+  };
   /// `workers`: ranks of the pool. `clock` says when a message came.
   LeaderInbox(int workers, Clock& clock);
 
@@ -62,8 +67,11 @@ class LeaderInbox {
   void post_progress(const wire::Progress& progress);
   void post_beat(const wire::Beat& beat);
   void post_joined(int rank);
-  /// A worker is gone. Only the first loss of a worker counts.
+  /// A worker is gone. Only the first loss of a worker counts. Ok: it has left, as it was asked to;
+  /// nobody is told.
   void post_lost(int rank, const Status& reason);
+  /// A worker was asked to end, and the pool was not.
+  void post_leaving(int rank);
   /// The pool ends.
   void post_end(const Status& reason);
   /// A worker needs the next order.
@@ -77,28 +85,28 @@ class LeaderInbox {
   void wait(Time until);
   /// The workers that were posted as lost since the last call, each once. Waits for one until
   /// `until`, or until the pool ends.
-  [[nodiscard]] std::vector<int> take_lost(Time until);
+  [[nodiscard]] std::vector<Lost> take_lost(Time until);
   /// Replaces the contents of `mail` and reuses its memory. Of relays no more come at a time than
   /// have kControlsATime items, or one: in between the leader beats, and looks at other messages.
   void take(LeaderMail& mail);
 
   /// Waits until every other worker has joined; kDeadlineExceeded names a missing one.
   [[nodiscard]] Status wait_joined(Deadline deadline);
-  /// The age of each worker's last beat or, before the first, of its join. 0 for the leader itself.
-  [[nodiscard]] std::vector<Duration> beat_ages(Time now) const;
+  /// A worker's last beat, and its age or, before the first, that of the worker's join. The leader
+  /// itself, and those that are lost, have age 0.
+  struct Heard {
+    Duration age{};
+    wire::Beat beat;
+  };
+  /// [worker].
+  [[nodiscard]] std::vector<Heard> heard(Time now) const;
   /// Posts the loss of each worker that is silent for longer than `limit`. Its silence counts from
   /// `awake_since` at the earliest, when whoever calls this began to listen.
   void check_beats(Duration limit, Time now, Time awake_since);
-  struct Lost {
-    int rank = 0;
-    Status reason;
-  };
   /// The workers that were posted as lost and not taken.
   [[nodiscard]] std::vector<Lost> lost() const;
   /// `hear` is told of each loss when it is posted, on that thread. Set it before there are others.
   void on_lost(std::function<void(int rank, const Status&)> hear) { on_lost_ = std::move(hear); }
-  /// The last beat of each worker.
-  [[nodiscard]] std::vector<wire::Beat> beats() const;
 
   /// Messages that clients can cause. A pool of 1024 running sequences has that many items at most.
   static constexpr std::size_t kMaxMessages = 16'384;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,7 +22,10 @@ struct LeaderLinks {
   std::function<void(const RoundReport&, std::size_t items, std::int64_t pages_used)>
       round;  // a round has ended; may be empty
   /// The pool goes on without this worker; may be empty.
-  std::function<void(int rank)> leave_out = {};
+  std::function<void(int rank, const Status& reason)> leave_out = {};
+  /// Who is to go if a collective failed and nobody is known to be lost (Accusations). May be
+  /// empty.
+  std::function<std::optional<int>()> accused = {};
   /// See Worker::follow; may be empty.
   std::function<bool()> between_orders = {};
 };

@@ -60,6 +60,20 @@ void LocalLeader::take(int /*rank*/, const wire::OrderWanted& /*wanted*/) {
   inbox_.post_order_wanted();
 }
 
+void LocalLeader::take(int rank, const wire::Leaving& /*leaving*/) {
+  inbox_.post_leaving(rank);
+}
+
+void LocalLeader::take(int rank, const wire::WaitedFor& waited) {
+  for (const int other : waited.ranks) {
+    if (other >= 0 && std::cmp_less(other, workers_.size())) continue;
+    fail(ErrorCode::kMalformedInput, "worker {} waited for worker {}, the pool has {}", rank, other,
+         workers_.size());
+  }
+  const std::lock_guard lock(mutex_);
+  accusations_.add(rank, waited.ranks);
+}
+
 void LocalLeader::join(PeerId peer, const wire::Join& join, Time now) {
   if (join.rank < 1 || static_cast<std::size_t>(join.rank) >= workers_.size()) {
     fail(ErrorCode::kPermissionDenied, "a Join of rank {}: the pool has {} workers", join.rank,
@@ -82,7 +96,7 @@ std::optional<Landing> LocalLeader::receive(const Peers::Peer& from, wire::Messa
                                             std::span<const std::byte> header,
                                             std::size_t /*payload_bytes*/) {
   const bool known = wire::dispatch<wire::Items, wire::ControlRelay, wire::Progress, wire::Beat,
-                                    wire::OrderWanted>(
+                                    wire::OrderWanted, wire::Leaving, wire::WaitedFor>(
       type, header, [&](auto message) { take(from.rank, std::move(message)); });
   if (!known) {
     fail(ErrorCode::kMalformedInput, "message type {} from worker {}", static_cast<int>(type),
@@ -141,10 +155,21 @@ void LocalLeader::answer(int rank, const wire::ControlRelayReply& verdicts) {
   }
 }
 
-void LocalLeader::leave_out(int rank) {
+void LocalLeader::leave_out(int rank, const Status& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    accusations_.clear();
+  }
   left_out_[static_cast<std::size_t>(rank)] = true;
   const PeerId worker = workers_[static_cast<std::size_t>(rank)].exchange(0);
-  if (worker != 0) (void)peers_.close(worker);
+  if (worker == 0) return;
+  peers_.send(worker, wire::Left{{reason.code(), reason.message()}});  // if it lives
+  (void)peers_.close(worker);
+}
+
+std::optional<int> LocalLeader::accused() {
+  const std::lock_guard lock(mutex_);
+  return accusations_.verdict();
 }
 
 }  // namespace tributary

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "deploy/service/worker/home/leader_port.h"
 #include "deploy/service/worker/home/peers.h"
 #include "deploy/service/worker/home/relays.h"
+#include "deploy/service/worker/leader/accusations.h"
 #include "deploy/service/worker/leader/leader_inbox.h"
 
 namespace tributary {
@@ -47,8 +49,12 @@ class LocalLeader final : public LeaderPort {
 
   void refuse(int rank, const wire::ItemsRefused& refused);
   void answer(int rank, const wire::ControlRelayReply& verdicts);
-  /// The pool goes on without this worker: its connection ends, and it gets no more messages.
-  void leave_out(int rank);
+  /// The pool goes on without this worker, which hears why (ok: as it has asked): its connection
+  /// ends, and it gets no more messages.
+  void leave_out(int rank, const Status& reason);
+  /// Who is to go by the words of those that waited for somebody in vain, since the last worker
+  /// was left out.
+  [[nodiscard]] std::optional<int> accused();
 
  private:
   void take(int rank, wire::Items items);
@@ -56,6 +62,8 @@ class LocalLeader final : public LeaderPort {
   void take(int rank, const wire::Progress& progress);
   void take(int rank, const wire::Beat& beat);
   void take(int rank, const wire::OrderWanted& wanted);
+  void take(int rank, const wire::Leaving& leaving);
+  void take(int rank, const wire::WaitedFor& waited);
 
   Peers& peers_;
   HomeQueue& queue_;
@@ -66,6 +74,8 @@ class LocalLeader final : public LeaderPort {
   std::vector<std::atomic<PeerId>> workers_;
   std::vector<std::atomic<bool>> left_out_;
   std::uint64_t last_order_ = 0;
+  std::mutex mutex_;
+  Accusations accusations_;  // mutex_
 };
 
 }  // namespace tributary

@@ -44,12 +44,17 @@ Status RemoteLeader::wait(std::vector<std::byte>& order, Deadline deadline,
   while (true) {
     const Time now = clock_.now();
     const bool over = patience.over(now);
-    clock_.wait_until(changed_, lock, std::min(patience.next_look(now), now + kLookEvery),
-                      [this] { return orders_.contains(next_order_) || !lost_.ok() || woken_; });
+    clock_.wait_until(changed_, lock, std::min(patience.next_look(now), now + kLookEvery), [this] {
+      return orders_.contains(next_order_) || left_ || !lost_.ok() || woken_;
+    });
     if (const auto next = orders_.find(next_order_); next != orders_.end()) {
       order = std::move(next->second);
       orders_.erase(next);
       ++next_order_;
+      return {};
+    }
+    if (left_) {
+      order.clear();
       return {};
     }
     if (!lost_.ok()) return lost_;
@@ -110,24 +115,39 @@ std::optional<Landing> RemoteLeader::receive(const Peers::Peer& /*from*/, wire::
     void operator()(const wire::PoolOrder& order) const {
       landing = port.receive(order, payload_bytes);
     }
+    void operator()(const wire::Left& left) const { port.left(left.outcome); }
     void operator()(const wire::ItemsRefused& refused) const { port.queue_.refuse(refused); }
     void operator()(const wire::ControlRelayReply& verdicts) const {
       port.relays_.answer(verdicts);
     }
   };
   std::optional<Landing> landing;
-  if (!wire::dispatch<wire::PoolOrder, wire::ItemsRefused, wire::ControlRelayReply>(
+  if (!wire::dispatch<wire::PoolOrder, wire::Left, wire::ItemsRefused, wire::ControlRelayReply>(
           type, header, Words{*this, payload_bytes, landing})) {
     fail(ErrorCode::kMalformedInput, "message type {} from the leader", static_cast<int>(type));
   }
   return landing;
 }
 
+void RemoteLeader::left(const wire::Outcome& outcome) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (outcome.ok()) {
+      left_ = true;
+    } else if (lost_.ok()) {
+      lost_ = {ErrorCode::kPoolLost,
+               fmt::format("the pool goes on without worker {}: {}", rank_, outcome.message)};
+    }
+  }
+  changed_.notify_all();
+}
+
 void RemoteLeader::lost(const Peers::Peer& /*peer*/, const Status& reason) {
   {
     const std::lock_guard lock(mutex_);
-    lost_ = {ErrorCode::kPoolLost,
-             fmt::format("worker 0, the leader, is gone: {}", reason.message())};
+    if (lost_.ok())
+      lost_ = {ErrorCode::kPoolLost,
+               fmt::format("worker 0, the leader, is gone: {}", reason.message())};
   }
   changed_.notify_all();
 }

@@ -53,6 +53,7 @@ class RemoteLeader final : public LeaderPort {
   static constexpr std::uint64_t kMaxAhead = 8;
 
   [[nodiscard]] Landing receive(const wire::PoolOrder& order, std::size_t payload_bytes);
+  void left(const wire::Outcome& outcome);
 
   int rank_;
   wire::Token token_;  // of the pool itself
@@ -67,6 +68,7 @@ class RemoteLeader final : public LeaderPort {
   std::map<std::uint64_t, std::vector<std::byte>> orders_;  // that have arrived, by number
   std::uint64_t next_order_ = 1;
   bool woken_ = false;  // since the last look
+  bool left_ = false;   // the pool goes on without this worker, as it has asked
   Status lost_;
 };
 

@@ -58,6 +58,10 @@ class RequestDesk {
   [[nodiscard]] bool may_stop(Time now) const {
     return stop_at_ && (is_empty() || now >= *stop_at_);
   }
+  /// Whether the pool was asked to end.
+  [[nodiscard]] bool stops() const noexcept { return stop_at_.has_value(); }
+  /// Begins or ends to empty a worker. Throws kFailedPrecondition where it would keep what it has.
+  void drain_worker(const DrainWorker& request);
   /// Whether it holds no sequence.
   [[nodiscard]] bool is_empty() const noexcept { return book_.size() == 0; }
 
@@ -80,7 +84,6 @@ class RequestDesk {
   void extend(SequenceId id, std::int64_t limit_tokens);
   void name_blocks(const wire::ControlItem& item);
   void free(SequenceId id, Time now);
-  void drain_worker(const DrainWorker& request);
   void end_sequence(SequenceId id, ErrorCode code, const std::string& reason, Time now);
   void commit(SequenceId id, std::int32_t accepted, Time now);
   void refuse(const WaitingItem& waiting, const wire::Outcome& outcome);

@@ -58,11 +58,11 @@ class DataPlaneTest : public testing::Test {
   /// As the next heartbeat reports.
   std::uint64_t limited(wire::Limit limit) {
     rank_.plane->tick(clock_.now());
-    return rank_.inbox.beats().at(0).limited.at(static_cast<std::size_t>(limit));
+    return rank_.inbox.heard({}).at(0).beat.limited.at(static_cast<std::size_t>(limit));
   }
   std::uint64_t connections() {
     rank_.plane->tick(clock_.now());
-    return rank_.inbox.beats().at(0).connections;
+    return rank_.inbox.heard({}).at(0).beat.connections;
   }
 
   static constexpr std::chrono::seconds kHello{5};
@@ -87,7 +87,7 @@ TEST_F(DataPlaneTest, CountsWhenNobodyIsLetIn) {
   plane.on_accepting_paused({ErrorCode::kUnavailable, "no descriptors"});
   plane.on_accepting_paused({ErrorCode::kUnavailable, "no descriptors"});
   plane.tick(clock_.now());
-  EXPECT_EQ(rank_.inbox.beats().at(0).accept_pauses, 2U);
+  EXPECT_EQ(rank_.inbox.heard({}).at(0).beat.accept_pauses, 2U);
 }
 
 TEST_F(DataPlaneTest, AHelloThatCrossesTheEndOfALateConnectionLeavesNothing) {
@@ -238,7 +238,7 @@ TEST_F(DataPlaneTest, PullsOfSequencesThatWereProvenWaitForTheWorkersThread) {
   EXPECT_EQ(transport_->sent.size(), before + 2) << "it has its share already";
   EXPECT_EQ(limited(wire::Limit::kPulledBytes), 1U);
   const auto unauthorized = static_cast<std::size_t>(wire::Refusal::kUnauthorized);
-  EXPECT_EQ(rank_.inbox.beats().at(0).refused.at(unauthorized), 1U);
+  EXPECT_EQ(rank_.inbox.heard({}).at(0).beat.refused.at(unauthorized), 1U);
   EXPECT_FALSE(rank_.pulls.serve()) << "the sequence is not in the table";
   EXPECT_EQ(transport_->sent.size(), before + 3);
 }

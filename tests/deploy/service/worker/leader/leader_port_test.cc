@@ -66,7 +66,7 @@ class SlowTransport final : public Transport {
   void send(PeerId /*peer*/, OutgoingMessage message) override {
     threads_.emplace_back([this, message = std::move(message)] {
       ++sent;
-      message.sent({});
+      if (message.sent) message.sent({});
     });
   }
   void disconnect(PeerId /*peer*/) override {}
@@ -89,8 +89,8 @@ TEST(LocalLeaderTest, AnOrderHasLeftWhenSendReturns) {
     ASSERT_TRUE(mine.local.send(order, Deadline::after(std::chrono::hours(1))).ok());
     EXPECT_EQ(transport.sent, 2 * i);
   }
-  mine.local.leave_out(1);
-  mine.local.leave_out(2);
+  mine.local.leave_out(1, {ErrorCode::kWorkerFailed, "silent"});
+  mine.local.leave_out(2, {ErrorCode::kWorkerFailed, "silent"});
   const int sent = transport.sent;
   EXPECT_TRUE(mine.local.send(order, Deadline::after(std::chrono::hours(1))).ok()) << "to nobody";
   mine.local.refuse(2, {});
@@ -193,6 +193,30 @@ TEST_F(RemoteLeaderTest, WhatCameBeforeTheLeaderWentIsCarriedOut) {
   const Status lost = wait(std::chrono::hours(1));
   EXPECT_EQ(lost.code(), ErrorCode::kPoolLost);
   EXPECT_EQ(lost.message(), "worker 0, the leader, is gone: closed");
+}
+
+TEST_F(RemoteLeaderTest, AWorkerWithoutWhichThePoolGoesOnHearsWhy) {
+  const auto hear = [&](const wire::Left& left) {
+    return mine.remote.receive(kLeader, wire::MessageType::kLeft, encode(left), 0);
+  };
+  arrive(announce(1), 11);
+  EXPECT_FALSE(hear({{ErrorCode::kWorkerFailed, "it was silent"}}).has_value());
+  mine.remote.lost(kLeader, {ErrorCode::kUnavailable, "closed"});
+  EXPECT_TRUE(wait().ok()) << "what came before is carried out";
+  const Status lost = wait(std::chrono::hours(1));
+  EXPECT_EQ(lost.code(), ErrorCode::kPoolLost);
+  EXPECT_EQ(lost.message(), "the pool goes on without worker 1: it was silent");
+}
+
+TEST_F(RemoteLeaderTest, AWorkerThatHasAskedLeavesWithoutAnError) {
+  arrive(announce(1), 11);
+  EXPECT_FALSE(
+      mine.remote.receive(kLeader, wire::MessageType::kLeft, encode(wire::Left{}), 0).has_value());
+  mine.remote.lost(kLeader, {ErrorCode::kUnavailable, "closed"});
+  EXPECT_TRUE(wait().ok());
+  EXPECT_EQ(order.size(), 1U);
+  EXPECT_TRUE(wait(std::chrono::hours(1)).ok());
+  EXPECT_TRUE(order.empty());
 }
 
 TEST_F(RemoteLeaderTest, NumbersAndSizesThatCannotBeEndTheConnection) {

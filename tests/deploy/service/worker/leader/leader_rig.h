@@ -119,12 +119,23 @@ struct LeaderRig {
     return times;
   }
 
+  [[nodiscard]] LeaderLinks links() {
+    LeaderLinks links = record.links();
+    links.leave_out = [this](int rank, const Status& reason) {
+      if (on_leave_out) on_leave_out(rank, reason);
+    };
+    links.accused = [this] { return accused; };
+    return links;
+  }
+
   ManualClock clock{Time(std::chrono::hours(1))};
   const Time begin = clock.now();
   LeaderConfig config;
   LeaderInbox inbox;
   RigRecord record{clock};
   std::vector<RigRecord::At<Order>> orders;
+  std::function<void(int rank, const Status& reason)> on_leave_out;
+  std::optional<int> accused;
   Duration round_takes = std::chrono::milliseconds(1);
   /// The outcome of an order, at its end; no transfer is under way unless it says so.
   std::function<RoundReport(const Order&)> outcome = [](const Order& order) {
@@ -139,7 +150,7 @@ struct LeaderRig {
                   if (!order.step.empty()) clock.advance(round_takes);
                   return outcome(order);
                 },
-                inbox, record.links(), clock};
+                inbox, links(), clock};
 };
 
 }  // namespace tributary::test

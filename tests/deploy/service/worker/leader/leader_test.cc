@@ -210,6 +210,58 @@ TEST(LeaderTest, APoolGoesOnWithoutALostWorkerAtOnce) {
   }
 }
 
+// It holds the home and all rows of a sequence.
+TEST(LeaderTest, AWorkerThatIsAskedToEndLeavesWhenItHoldsNothing) {
+  for (const bool empties : {true, false}) {
+    LeaderConfig config = rig_config();
+    if (empties) config.sequencer.options.move_bytes_per_s = 1e9;
+    config.options.drain_timeout_ms = 2'000;
+    LeaderRig rig(config);
+    const Time asked = rig.begin + seconds(1);
+    rig.admit_at(rig.begin + milliseconds(1), rig_id(1), 64, 0);
+    int home = -1;
+    rig.clock.at(rig.begin + milliseconds(5), [&] {
+      home = rig.admitted().home;
+      for (const int rank : {0, 1}) rig.inbox.post_progress(rig_progress(rig.admitted(), rank));
+    });
+    rig.clock.at(asked, [&] {
+      for (int again = 0; again < 3; ++again) rig.inbox.post_leaving(1);
+    });
+    std::vector<std::pair<int, Status>> left_out;
+    Time left{};
+    rig.on_leave_out = [&](int rank, const Status& reason) {
+      left_out.emplace_back(rank, reason);
+      left = rig.clock.now();
+    };
+    std::vector<bool> shown;
+    rig.clock.at(asked + seconds(3), [&] {
+      for (const auto& worker : rig.leader.heartbeat().workers) shown.push_back(worker.left);
+    });
+    rig.run_until(asked + seconds(4));
+    ASSERT_EQ(left_out.size(), 1U);
+    EXPECT_EQ(left_out[0].first, 1);
+    EXPECT_TRUE(left_out[0].second.ok()) << "it is not lost";
+    // A pool that moves nothing has no reason to wait.
+    if (!empties || home == 0) {
+      EXPECT_EQ(left, asked);
+    } else {
+      EXPECT_LT(left, asked + milliseconds(200));
+    }
+    EXPECT_EQ(shown, (std::vector{false, true}));
+  }
+}
+
+TEST(LeaderTest, AWorkerIsNotSeenOffWhenAllOthersEndToo) {
+  LeaderRig rig;
+  rig.on_leave_out = [](int rank, const Status&) { ADD_FAILURE() << "worker " << rank; };
+  rig.clock.at(rig.begin + seconds(1), [&] {
+    rig.inbox.post_stop();
+    rig.inbox.post_leaving(1);
+  });
+  rig.leader.run();
+  EXPECT_EQ(rig.record.goodbyes, 1);
+}
+
 TEST(LeaderTest, AnOrderThatBrokeIsFollowedByNoneUntilTheLostWorkerIsKnown) {
   LeaderRig rig(at_once());
   const auto done = rig.outcome;
@@ -220,6 +272,32 @@ TEST(LeaderTest, AnOrderThatBrokeIsFollowedByNoneUntilTheLostWorkerIsKnown) {
   EXPECT_EQ(rig.order_times(),
             (std::vector{rig.begin + seconds(1), lost, lost + milliseconds(500)}));
   EXPECT_EQ(rig.orders[1].what.members, std::vector{0});
+}
+
+// The link between them is cut, and the leader hears both.
+TEST(LeaderTest, AWorkerThatOthersWaitedForInVainIsLost) {
+  LeaderRig rig(rig_config(/*workers=*/3));
+  const Time broke = rig.begin + seconds(1);
+  rig.outcome = [&](const Order& order) {
+    RoundReport report;
+    report.drained_round = order.round;
+    if (rig.clock.now() == broke) {
+      report.broken = true;
+      report.status = {ErrorCode::kCommunicatorPoisoned, "rank 1: missing: 2"};
+    }
+    return report;
+  };
+  rig.accused = 2;
+  std::vector<std::pair<int, std::string>> left_out;
+  rig.on_leave_out = [&](int rank, const Status& reason) {
+    left_out.emplace_back(rank, reason.message());
+  };
+  rig.run_until(broke + seconds(4));
+  EXPECT_EQ(left_out,
+            (std::vector{std::pair(2, std::string("other workers waited for worker 2 in vain"))}));
+  ASSERT_GE(rig.orders.size(), 2U);
+  EXPECT_EQ(rig.orders[1].at, broke + seconds(2));
+  EXPECT_EQ(rig.orders[1].what.members, (std::vector{0, 1}));
 }
 
 TEST(LeaderTest, WhereNobodyIsLostTheOrderThatBrokeEndsThePool) {
