@@ -107,12 +107,13 @@ void Mesh::use(int with, PeerId peer) {
 void Mesh::on_open(PeerId peer, const Proven& who) {
   const std::lock_guard lock(mutex_);
   if (const auto own = ranks_of_.find(peer); own != ranks_of_.end()) {
-    if (own->second == 0) {
+    if (own->second == 0) {  // which is to accept it
       send(peer,
            MeshJoin{.ranks = ranks(),
                     .address = config_.advertised ? config_.advertised(address()) : address()});
+    } else {
+      link(own->second).up = true;
     }
-    link(own->second).up = true;
   } else if (rank() > 0) {
     use(static_cast<int>(who.id), peer);
     link(static_cast<int>(who.id)).up = true;
@@ -132,14 +133,12 @@ Status Mesh::judge(int from, const MeshJoin& join) const {
     return {ErrorCode::kInvalidArgument,
             fmt::format("rank {} expects {} ranks, rank 0 {}", from, join.ranks, ranks())};
   }
-  if (met_) {
-    return {ErrorCode::kAlreadyExists,
-            fmt::format("rank {} has come before, and so have all others: nobody takes its place "
-                        "before all start again",
-                        from)};
-  }
   if (link(from).up) {
-    return {ErrorCode::kAlreadyExists, fmt::format("rank {} has come before", from)};
+    return {ErrorCode::kAlreadyExists, fmt::format("rank {} has come before, and is there", from)};
+  }
+  if (met_) {
+    return {ErrorCode::kUnavailable,
+            fmt::format("the others go on without rank {} until all start again", from)};
   }
   return {};
 }
@@ -154,6 +153,7 @@ void Mesh::join(PeerId peer, int from, const MeshJoin& join) {
   use(from, peer);
   link(from).up = true;
   link(from).address = join.address;
+  send(peer, Accepted{});
   introduce(from);
   if (config_.log) {
     config_.log(complete() ? fmt::format("all {} ranks have come", ranks())
@@ -240,6 +240,9 @@ std::optional<Landing> Mesh::on_message(PeerId peer, std::uint16_t type,
 void Mesh::receive(PeerId peer, int from, MessageType type, std::span<const std::byte> header) {
   if (type == MessageType::kJoin && rank() == 0) {
     join(peer, from, wire::decode<MeshJoin>(header));
+  } else if (type == MessageType::kAccepted && from == 0) {
+    link(0).up = true;
+    notify();
   } else if (type == MessageType::kRefused && from == 0) {
     const auto refused = wire::decode<Refused>(header);
     refused_ = {refused.code, refused.message};

@@ -23,8 +23,10 @@ namespace {
 using mesh::Mesh;
 using mesh::MeshGroup;
 
-/// Between two tries to reach a rank 0 that has not started yet.
+/// Between tries to reach a rank 0 that has not started yet, or goes on without this rank until it
+/// starts again: the first pause, and the longest.
 constexpr std::chrono::milliseconds kJoinPause{200};
+constexpr std::chrono::milliseconds kLongestPause{3'000};
 
 /// The communicator of all ranks.
 constexpr std::uint64_t kAll = 1;
@@ -179,15 +181,19 @@ std::unique_ptr<Communicator> join_mesh(const MeshConfig& config,
   check(config);
   std::vector<int> members(static_cast<std::size_t>(config.ranks));
   std::iota(members.begin(), members.end(), 0);
-  while (true) {
+  std::string waits;  // why, as it was logged
+  for (auto pause = kJoinPause;; pause = std::min(2 * pause, kLongestPause)) {
     auto mesh = std::make_shared<Mesh>(config, make_transport, clock);
     if (config.listening) config.listening(mesh->address());
     const Status met = mesh->meet(deadline);
     if (met.ok()) return std::make_unique<MeshCommunicator>(std::move(mesh), kAll, members);
     mesh.reset();
-    const Time again = clock.now() + kJoinPause;
+    const Time again = clock.now() + pause;
     if (!may_come(met) || again >= deadline.when()) {
       fail(met.code(), "rank {} of {}: {}", config.rank, config.ranks, met.message());
+    }
+    if (config.log && std::exchange(waits, met.message()) != met.message()) {
+      config.log(fmt::format("waiting to come in: {}", met.message()));
     }
     std::mutex mutex;
     Condition never;

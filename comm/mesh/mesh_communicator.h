@@ -27,13 +27,13 @@ struct MeshConfig {
   std::function<std::string(const std::string& bound)> advertised = {};
   /// Called once this rank listens, with its address. May be empty.
   std::function<void(const std::string& bound)> listening = {};
-  /// Receives a line for the operator while others are waited for. May be empty.
+  /// Receives lines for the operator while it waits. May be empty.
   std::function<void(const std::string&)> log = {};
 };
 
 /// All ranks, over one connection between each two, by the name of `make_transport`'s transport.
 /// Returns when this rank has a connection with every other; ranks start in any order, and one that
-/// ends before all have come may come again.
+/// ends before all have come may come again. Later it waits until rank 0 starts anew.
 ///
 /// A collective is one message from every rank to every other one, if only an empty one: a rank
 /// that returns knows that all others have begun the call. Bytes are copied to memory of the

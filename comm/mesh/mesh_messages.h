@@ -13,11 +13,12 @@ inline constexpr std::uint16_t kVersion = 1;
 
 /// The `type` of TransportHandler.
 enum class MessageType : std::uint16_t {
-  kJoin = 1,     // rank > 0 -> rank 0: first message
-  kRefused = 2,  // rank 0: the answer to a Join that is not accepted
-  kMember = 3,   // rank 0: a rank to connect to
-  kBlock = 4,    // payload: what the sender's call gives to the receiver, maybe nothing
-  kFailure = 5,  // the sender's communicator has ended
+  kJoin = 1,      // rank > 0 -> rank 0: first message
+  kAccepted = 2,  // rank 0: the answer to a Join
+  kRefused = 3,   // rank 0: the other answer
+  kMember = 4,    // rank 0: a rank to connect to
+  kBlock = 5,     // payload: what the sender's call gives to the receiver, maybe nothing
+  kFailure = 6,   // the sender's communicator has ended
 };
 
 struct MeshJoin {
@@ -26,6 +27,11 @@ struct MeshJoin {
   std::int32_t ranks = 0;
   std::string address;  // at which the sender listens
   static void fields(auto& archive, auto& m) { archive(m.version, m.ranks, m.address); }
+};
+
+struct Accepted {
+  static constexpr MessageType kType = MessageType::kAccepted;
+  static void fields(auto& /*archive*/, auto& /*m*/) {}
 };
 
 struct Refused {

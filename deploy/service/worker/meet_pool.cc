@@ -105,8 +105,8 @@ std::unique_ptr<Communicator> meet_pool(const WorkerOptions& options,
   config.advertised = [&options](const std::string& bound) {
     return advertised_address(options.advertise, bound);
   };
+  config.log = log;
   if (leads) {
-    config.log = log;
     config.listening = [&](const std::string& bound) {
       log(fmt::format("waiting for {} other worker{} at {}", options.meeting.slots - 1,
                       options.meeting.slots == 2 ? "" : "s", bound));

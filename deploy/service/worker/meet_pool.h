@@ -15,7 +15,7 @@ namespace tributary {
 /// Waits for the other workers at MeetingOptions::leader, by the start timeout, and returns the
 /// communicator of all of them: over TCP, encrypted with the worker's certificate if it has one, or
 /// over UCX where that was asked for. Needs WorkerOptions::meeting. `log` receives lines for the
-/// operator, on worker 0. Throws as join_mesh() does, kInvalidArgument for an address without a
+/// operator. Throws as join_mesh() does, kInvalidArgument for an address without a
 /// port.
 [[nodiscard]] std::unique_ptr<Communicator> meet_pool(
     const WorkerOptions& options, const std::function<void(const std::string&)>& log, Clock& clock);

@@ -30,11 +30,26 @@ MeshConfig MeshPlace::config(int rank, int ranks) {
   config.secret.fill(7);
   config.transport.listen = any_;
   if (rank == 0) {
-    config.listening = [this](const std::string& bound) { listens_.set_value(bound); };
+    config.listening = [this](const std::string& bound) {
+      const std::lock_guard lock(mutex_);
+      leader_ = bound;
+      changed_.notify_all();
+    };
   } else {
-    config.leader = [at = leader_.get()] { return at; };
+    config.leader = [at = leader()] { return at; };
   }
   return config;
+}
+
+std::string MeshPlace::leader() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !leader_.empty(); });
+  return leader_;
+}
+
+void MeshPlace::listen_anew() {
+  const std::lock_guard lock(mutex_);
+  leader_.clear();
 }
 
 std::unique_ptr<Communicator> MeshPlace::join(int rank, int ranks) {

@@ -1,10 +1,11 @@
 // Ranks on threads of this process that meet over a transport.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <future>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "comm/local/local_transport.h"
@@ -22,13 +23,18 @@ class MeshPlace {
   /// Waits for a rank above 0 until rank 0 listens.
   [[nodiscard]] MeshConfig config(int rank, int ranks);
   [[nodiscard]] const MakeTransport& transport() const { return transport_; }
+  /// Where rank 0 listens; waits until it does.
+  [[nodiscard]] std::string leader();
+  /// Rank 0 is to start again.
+  void listen_anew();
   /// This rank's communicator, within a minute.
   [[nodiscard]] std::unique_ptr<Communicator> join(int rank, int ranks);
 
  private:
-  std::promise<std::string> listens_;
-  std::shared_future<std::string> leader_ = listens_.get_future().share();
-  std::string any_;  // an address to listen at
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string leader_;  // mutex_
+  std::string any_;     // an address to listen at
   MakeTransport transport_;
 };
 

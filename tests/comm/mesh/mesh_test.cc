@@ -117,6 +117,28 @@ TEST_P(MeshTest, WhoCannotComeIsToldWhy) {
   expect_refused(place_.config(1, 3), ErrorCode::kAlreadyExists, "rank 1 has come before");
 }
 
+TEST_P(MeshTest, WhoWasLostWaitsUntilAllStartAgain) {
+  auto all = meet(2);
+  all[1].reset();
+  while (all[0]->look_for_failure().ok()) std::this_thread::yield();
+  std::promise<void> waits;
+  const std::string why = "the others go on without rank 1 until all start again";
+  MeshConfig config = place_.config(1, 2);
+  config.log = [&](const std::string& line) {  // the same line once
+    if (line.find(why) != std::string::npos) waits.set_value();
+  };
+  config.leader = [this] { return place_.leader(); };  // where rank 0 is by then
+  auto again = std::async(std::launch::async, [&] { return join(place_, config); });
+  waits.get_future().wait();
+  all[0].reset();
+  place_.listen_anew();
+  const auto zero = place_.join(0, 2);
+  const auto one = again.get();
+  std::thread other([&] { EXPECT_TRUE(gather(*one).ok()); });
+  EXPECT_TRUE(gather(*zero).ok());
+  other.join();
+}
+
 TEST_P(MeshTest, WhoseConnectionsEndIsLostToTheCallsThatNeedIt) {
   auto all = meet(3);
   std::thread other([&] { EXPECT_TRUE(gather(*all[1]).ok()); });
