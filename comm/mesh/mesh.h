@@ -45,10 +45,10 @@ class Mesh final : public TransportHandler {
 
   // For communicators.
 
-  /// What arrives for the communicator `group`, from before this call as well.
-  [[nodiscard]] std::shared_ptr<MeshGroup> open(std::uint64_t group);
+  /// What arrives for the communicator `id`, from before this call as well.
+  [[nodiscard]] std::shared_ptr<MeshGroup> open(std::uint64_t id);
   /// What arrives for it from now on is dropped.
-  void close(std::uint64_t group);
+  void close(std::uint64_t id);
   /// Sends `bytes`, which `owner` keeps, as the rank's block.
   void send(int to, const MeshBlock& block, std::span<const std::byte> bytes,
             const std::shared_ptr<MeshGroup>& group, std::shared_ptr<const void> owner);
@@ -86,11 +86,11 @@ class Mesh final : public TransportHandler {
 
   [[nodiscard]] Link& link(int rank) { return links_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] const Link& link(int rank) const { return links_[static_cast<std::size_t>(rank)]; }
-  void connect(int rank, const std::string& address);
-  void use(int rank, PeerId peer);
-  void join(PeerId peer, int rank, const MeshJoin& join);
-  [[nodiscard]] Status judge(int rank, const MeshJoin& join) const;
-  void introduce(int rank);
+  void connect(int to, const std::string& address);
+  void use(int with, PeerId peer);
+  void join(PeerId peer, int from, const MeshJoin& join);
+  [[nodiscard]] Status judge(int from, const MeshJoin& join) const;
+  void introduce(int newcomer);
   std::optional<Landing> receive(int from, const MeshBlock& block, std::size_t bytes);
   void receive(PeerId peer, int from, MessageType type, std::span<const std::byte> header);
   void lose(PeerId peer, const Status& reason);

@@ -42,18 +42,36 @@ class Systemd(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             print(done.stdout.strip().splitlines()[-1], file=sys.stderr)
 
-    def test_a_pools_unit_is_in_order_too(self):
+    def test_a_pools_units_are_in_order_too(self):
         if not shutil.which("systemd-analyze"):
             self.skipTest("NO SYSTEMD")
-        text = (SYSTEMD / "tributary-pool.service").read_text()
         program = shutil.which(PROGRAM) or PROGRAM
-        with tempfile.TemporaryDirectory() as folder:
-            unit = pathlib.Path(folder, "tributary-pool.service")
-            unit.write_text(text.replace("/usr/bin/tributary", str(program))
-                            .replace("/usr/bin/mpirun", "/bin/true"))
-            done = systemd_analyze("verify", "--man=no", unit)
-            ours = [line for line in done.stderr.splitlines() if "tributary" in line]
-            self.assertEqual([line for line in ours if "tributary-control" not in line], [])
+        for name, instance in (("tributary-pool.service",) * 2,
+                               ("tributary-worker@.service", "tributary-worker@1.service")):
+            text = (SYSTEMD / name).read_text()
+            with tempfile.TemporaryDirectory() as folder:
+                unit = pathlib.Path(folder, name)
+                unit.write_text(text.replace("/usr/bin/tributary", str(program))
+                                .replace("/usr/bin/mpirun", "/bin/true"))
+                done = systemd_analyze("verify", "--man=no", unit.with_name(instance))
+                ours = [line for line in done.stderr.splitlines() if "tributary" in line]
+                self.assertEqual([line for line in ours if "tributary-control" not in line], [])
+
+    def test_a_workers_command_line_is_the_programs(self):
+        text = (SYSTEMD / "tributary-worker@.service").read_text().replace("\\\n", "")
+        environment = dict(word.split("=") for word in
+                           re.search(r"^Environment=(.*)$", text, re.MULTILINE)[1].split())
+        words = re.search(r"^ExecStart=/usr/bin/tributary (.*)$", text, re.MULTILINE)[1].split()
+        with tempfile.NamedTemporaryFile(mode="w", suffix=".secret") as secret:
+            secret.write("0123456789abcdef")
+            secret.flush()
+            put = {"/etc/tributary/tributary.toml": str(SYSTEMD / "tributary.toml"),
+                   "%d/token": "/nowhere/token", "%d/pool-secret": secret.name, "%i": "4",
+                   "${SLOTS}": environment["SLOTS"], "${LEADER}": environment["LEADER"]}
+            result = run(*[put.get(word, word) for word in words])
+            # All is well but the slot.
+            self.assertNotEqual(result.status, 0)
+            self.assertIn("rank is 4 of 4", result.stderr)
 
     def test_no_unit_is_reached_from_elsewhere_by_default(self):
         for unit in SYSTEMD.glob("*.service"):

@@ -8,7 +8,7 @@ namespace tributary {
 namespace {
 
 /// Moves end between orders; one that has left a worker empty is seen this soon.
-constexpr std::chrono::milliseconds kLook{50};
+constexpr std::chrono::milliseconds kEmptyLook{50};
 
 bool is_empty(const PoolLedger& ledger, std::size_t rank) {
   const PagePool& pages = ledger.pools()[rank];
@@ -36,7 +36,7 @@ std::vector<int> Departures::due(const PoolLedger& ledger, Time now) const {
 
 Time Departures::next_event(Time now) const {
   const bool any = std::ranges::any_of(states_, &State::asked);
-  return any ? now + kLook : Time::max();
+  return any ? now + kEmptyLook : Time::max();
 }
 
 }  // namespace tributary
