@@ -42,6 +42,7 @@ def render(overlay, with_token=True):
         shutil.copytree(RECIPE, copy)
         token = copy / "base" / "token"
         token.unlink(missing_ok=True)
+        (copy / "workers" / "secret").write_text(secrets.token_hex(32))
         if with_token:
             token.write_text(secrets.token_hex(32))
         return subprocess.run(["kubectl", "kustomize", str(copy / "overlays" / overlay)],
@@ -98,15 +99,20 @@ class Kubernetes(unittest.TestCase):
     def pods(self, overlay):
         """Name, template of every kind of pod."""
         yield "control", self.find(overlay, "Deployment")["spec"]["template"]
+        if overlay == "cpu":
+            yield "worker", self.find(overlay, "StatefulSet")["spec"]["template"]
+            return
         for name, replica in self.find(overlay, "MPIJob")["spec"]["mpiReplicaSpecs"].items():
             yield name, replica["template"]
 
     def test_everything_is_there_and_in_the_namespace(self):
         for overlay, objects in self.rendered.items():
             kinds = sorted(each["kind"] for each in objects)
-            self.assertEqual(kinds, ["ConfigMap", "Deployment", "MPIJob", "Namespace",
-                                     "NetworkPolicy", "NetworkPolicy", "PodDisruptionBudget",
-                                     "Secret", "Service", "Service", "ServiceMonitor"], overlay)
+            pool = {"cpu": ["Secret", "Service", "StatefulSet"], "gpu": ["MPIJob"]}[overlay]
+            self.assertEqual(kinds, sorted(["ConfigMap", "Deployment", "Namespace",
+                                            "NetworkPolicy", "NetworkPolicy", "PodDisruptionBudget",
+                                            "Secret", "Service", "Service", "ServiceMonitor",
+                                            *pool]), overlay)
             for each in objects:
                 if each["kind"] != "Namespace":
                     self.assertEqual(each["metadata"]["namespace"], "tributary", each["kind"])
@@ -115,7 +121,8 @@ class Kubernetes(unittest.TestCase):
         done = render("cpu", with_token=False)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("token", done.stderr)
-        self.assertIn("/deploy/recipes/kubernetes/base/token\n", (ROOT / ".gitignore").read_text())
+        for name in ("base/token", "workers/secret"):
+            self.assertIn(f"/deploy/recipes/kubernetes/{name}\n", (ROOT / ".gitignore").read_text())
 
     def test_schemas(self):
         if not kubernetes_validate:
@@ -136,7 +143,7 @@ class Kubernetes(unittest.TestCase):
                          "spec": template["spec"]}, "1.32", strict=True)
 
     def test_wrong_custom_resources_are_found(self):
-        job = json.loads(json.dumps(self.find("cpu", "MPIJob")["spec"]))
+        job = json.loads(json.dumps(self.find("gpu", "MPIJob")["spec"]))
         job["runPolicy"]["cleanPods"] = "All"
         job["slotsPerWorker"] = "1"
         job["mpiImplementation"] = "LAM"
@@ -179,10 +186,42 @@ class Kubernetes(unittest.TestCase):
             service = self.find(overlay, "Service", "tributary-control")
             self.assertTrue(matches(service["metadata"]["labels"], monitor["selector"]))
             self.assertEqual(monitor["endpoints"][0]["port"], service["spec"]["ports"][0]["name"])
-            worker = self.find(overlay, "MPIJob")["spec"]["mpiReplicaSpecs"]["Worker"]
-            budget = self.find(overlay, "PodDisruptionBudget")["spec"]
-            self.assertEqual(budget["minAvailable"], worker["replicas"])
-            self.assertTrue(matches(worker["template"]["metadata"]["labels"], budget["selector"]))
+        worker = self.find("gpu", "MPIJob")["spec"]["mpiReplicaSpecs"]["Worker"]
+        budget = self.find("gpu", "PodDisruptionBudget")["spec"]
+        self.assertEqual(budget["minAvailable"], worker["replicas"])
+        self.assertTrue(matches(worker["template"]["metadata"]["labels"], budget["selector"]))
+
+    def test_pods_of_a_stateful_set_find_each_other(self):
+        pool = self.find("cpu", "StatefulSet")
+        spec, name = pool["spec"], pool["metadata"]["name"]
+        labels = spec["template"]["metadata"]["labels"]
+        container = spec["template"]["spec"]["containers"][0]
+        slots = next(each["value"] for each in container["env"] if each["name"] == "SLOTS")
+        self.assertEqual(slots, str(spec["replicas"]))
+        service = self.find("cpu", "Service", spec["serviceName"])["spec"]
+        self.assertTrue(service["publishNotReadyAddresses"])
+        for selector in (service["selector"], spec["selector"]["matchLabels"]):
+            self.assertTrue(matches(labels, {"matchLabels": selector}))
+        # As Kubernetes puts them, for the first one.
+        arguments = [each.replace("$(SLOTS)", slots).replace("$(SLOT)", "0")
+                     for each in container["args"]]
+        self.assertIn(f"--leader={name}-0.{spec['serviceName']}:{service['ports'][0]['port']}",
+                      arguments)
+        self.assertIn(f"--name={name}", arguments)
+        index = {**labels, "apps.kubernetes.io/pod-index": "0"}
+        budget = self.find("cpu", "PodDisruptionBudget")["spec"]
+        self.assertTrue(matches(index, budget["selector"]))
+        self.assertFalse(matches({**index, "apps.kubernetes.io/pod-index": "1"},
+                                 budget["selector"]))
+        with tempfile.TemporaryDirectory() as folder:
+            put = {"--config=/etc/tributary/tributary.toml": pathlib.Path(folder, "tributary.toml"),
+                   "--pool-secret-file=/etc/tributary-pool/secret": pathlib.Path(folder, "nothing")}
+            put["--config=/etc/tributary/tributary.toml"].write_text(
+                self.find("cpu", "ConfigMap")["data"]["tributary.toml"])
+            result = run(*[f"{each.partition('=')[0]}={put[each]}" if each in put else each
+                           for each in arguments])
+            self.assertNotEqual(result.status, 0)
+            self.assertIn("nothing", result.stderr)  # all is well but the secret's file
 
     def test_network_policies_cover_every_pod(self):
         for overlay in OVERLAYS:
@@ -206,10 +245,12 @@ class Kubernetes(unittest.TestCase):
                                          peer["podSelector"]) for peer in rule["from"])]
             ports = [(port["port"], port["endPort"]) for rule in others for port in rule["ports"]]
             self.assertEqual(ports, [(7400, 7599)])
+            self.assertIn("port = 7400 ", self.find(overlay, "ConfigMap")["data"]["tributary.toml"])
+            if overlay == "cpu":
+                continue
             launcher = self.find(overlay, "MPIJob")["spec"]["mpiReplicaSpecs"]["Launcher"]
             arguments = launcher["template"]["spec"]["containers"][0]["args"]
             self.assertIn("UCX_TCP_PORT_RANGE=7500-7599", arguments)
-            self.assertIn("port = 7400 ", self.find(overlay, "ConfigMap")["data"]["tributary.toml"])
             for network in ("oob_tcp_if_include", "btl_tcp_if_include"):
                 self.assertEqual(arguments[arguments.index(network) + 1], "eth0")
 
@@ -222,6 +263,8 @@ class Kubernetes(unittest.TestCase):
                 path.write_text(texts["tributary.toml"])
                 result = run("config", "--check", path)
                 self.assertEqual(result.status, 0, result)
+            if overlay == "cpu":
+                continue
             launcher = self.find(overlay, "MPIJob")["spec"]["mpiReplicaSpecs"]["Launcher"]
             arguments = launcher["template"]["spec"]["containers"][0]["args"]
             self.assertIn("--name=" + self.find(overlay, "MPIJob")["metadata"]["name"], arguments)
