@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # Workers of a pool are killed (SIGKILL) one after the other, at random moments of replays whose
 # digest is known, until worker 0 is left; then a new pool. A replay has to end well each time, with
-# the undisturbed digest and every page free. Prints what it took until tokens came again.
-#   bench/loss.py [--losses 20] [--workers 2,3,4] [--seed 1]
+# the undisturbed digest and every page free. Some losses come while another worker is drained. Prints
+# what it took until rounds went on, and until lost rows were there again.
+#   bench/loss.py [--losses 20] [--workers 2,3,4] [--seed 1] [--mpirun]
 import argparse
 import contextlib
 import json
@@ -32,6 +33,7 @@ def arguments():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--requests", type=int, default=24)
     parser.add_argument("--length-scale", type=float, default=0.4)
+    parser.add_argument("--mpirun", action="store_true", help="pools under mpirun --enable-recovery")
     return parser.parse_args()
 
 
@@ -81,13 +83,24 @@ def started(*command, log, **environment):
 
 @contextlib.contextmanager
 def pool(options, folder, number, workers, gib):
+    """The pids of its workers, by rank."""
     name = f"pool{number}"
-    flags = ["--enable-recovery", "-np", workers]
-    with started(ROOT / "deploy/mpirun.sh", *flags, options.program, "worker", "--control", URL,
-                 "--name", name, "--shape", "deepseek-v2-lite", "--layers", 4, "--leaf-tokens", 64,
-                 "--kv-gib", gib, log=folder / f"{name}.log", LOSS_RUN=name):
+    worker = [options.program, "worker", "--control", URL, "--name", name, "--shape",
+              "deepseek-v2-lite", "--layers", 4, "--leaf-tokens", 64, "--kv-gib", gib]
+    with contextlib.ExitStack() as running:
+        if options.mpirun:
+            running.enter_context(started(
+                ROOT / "deploy/mpirun.sh", "--enable-recovery", "-np", workers, *worker,
+                log=folder / f"{name}.log", LOSS_RUN=name))
+        else:
+            secret = folder / "secret"
+            secret.write_text("the-workers-of-a-pool-of-bench-loss")
+            slots = [running.enter_context(started(
+                *worker, "--slots", workers, "--slot", slot, "--leader", f"127.0.0.1:{7390 + number % 9}",
+                "--pool-secret-file", secret, log=folder / f"{name}-{slot}.log"))
+                for slot in reversed(range(workers))][::-1]
         until(f"{name} serves", lambda: states()[:1] == ["serving"])
-        yield ranks(name)
+        yield ranks(name) if options.mpirun else [slot.pid for slot in slots]
     until(f"{name} has gone", lambda: not states())
 
 
@@ -108,12 +121,19 @@ def figure(pattern, text):
     return found[1] if found else "0"
 
 
-def lose(options, dice, victim, spread):
-    """One loss under a replay. Returns its digest, rows pushed again, and the longest time without
-    a token around the loss."""
+def post(path):
+    with urllib.request.urlopen(urllib.request.Request(URL + path, method="POST"), timeout=30):
+        pass
+
+
+def lose(options, dice, victim, spread, drained):
+    """One loss under a replay. Returns its digest, rows pushed again, how long no round came, and how
+    long the slowest sequence lacked rows. `drained`: the path of a worker to empty meanwhile."""
     run = replay(options, spread)
     tokens = metric("tributary_tokens_total")
     until("it decodes", lambda: metric("tributary_tokens_total") > tokens + 20)
+    if drained:
+        post(drained + "drain")
     time.sleep(dice.uniform(0, 2.5))
     assert run.poll() is None, "it has ended before the loss"
     before = metric("tributary_rounds_total")
@@ -124,14 +144,17 @@ def lose(options, dice, victim, spread):
     took = time.monotonic() - begin
     out, error = run.communicate(timeout=300)
     assert run.returncode == 0, error
-    return figure(r"^digest +(\w+)", out), int(figure(r"^pushed again +(\d+)", out)), took
+    if drained:
+        post(drained + "resume")
+    return (figure(r"^digest +(\w+)", out), int(figure(r"^pushed again +(\d+)", out)), took,
+            float(figure(r"^pushed again .*p99 (\d+)", out)) / 1e6)
 
 
 def main():
     options = arguments()
     dice = random.Random(options.seed)
     print(processor(), flush=True)
-    done, gaps = 0, []
+    done, gaps, recoveries = 0, [], []
     with (tempfile.TemporaryDirectory() as name,
           started(options.program, "control", "--listen", "127.0.0.1:7300",
                   log=pathlib.Path(name) / "control.log")):
@@ -154,17 +177,24 @@ def main():
                         out, error = replay(options, spread).communicate()
                         known[spread] = figure(r"^digest +(\w+)", out)
                         assert known[spread] != "0", error
-                    digest, again, took = lose(options, dice, pids[rank], spread)
+                    rest = left[left.index(rank) + 1:]
+                    drained = (f"/v1/pools/pool{number - 1}/workers/{dice.choice(rest)}/"
+                               if rest and dice.random() < 0.3 else "")
+                    digest, again, took, lacked = lose(options, dice, pids[rank], spread, drained)
                     until("every page is free", lambda: metric("tributary_pages_used")
                           + metric("tributary_pages_reserved") == 0)
                     assert digest == known[spread], f"{digest}, expected {known[spread]}"
                     done += 1
                     gaps.append(took)
+                    if again:
+                        recoveries.append(lacked)
                     print(f"{done}: worker {rank} of {workers}, {fill}, spread {spread}: {again} "
-                          f"rows pushed again, rounds after {took:.2f} s, digest unchanged",
-                          flush=True)
+                          f"rows pushed again, rounds after {took:.2f} s, all rows {lacked:.2f} s "
+                          f"later{', one drained' if drained else ''}, digest unchanged", flush=True)
     print(f"{done} losses, no sequence lost, digests unchanged, every page free; until rounds went "
-          f"on: median {statistics.median(gaps):.2f} s, longest {max(gaps):.2f} s")
+          f"on: median {statistics.median(gaps):.2f} s, longest {max(gaps):.2f} s; from then until "
+          f"lost rows were there: median {statistics.median(recoveries):.2f} s, longest "
+          f"{max(recoveries):.2f} s")
 
 
 if __name__ == "__main__":

@@ -106,8 +106,8 @@ class ReplayClient {
   [[nodiscard]] const PoolShape& shape() const { return shape_; }
 
   /// Adds what this client did.
-  void add_to(ReplayReport& report, std::vector<double>& step_us,
-              std::vector<double>& fill_us) const {
+  void add_to(ReplayReport& report, std::vector<double>& step_us, std::vector<double>& fill_us,
+              std::vector<double>& recovery_us) const {
     report.steps += static_cast<std::int64_t>(step_us_.size());
     report.tokens += tokens_decoded_;
     report.prompt_tokens += prompt_tokens_;
@@ -116,6 +116,7 @@ class ReplayClient {
     for (const double us : step_us_) report.step_seconds += us * 1e-6 / options_.clients;
     step_us.insert(step_us.end(), step_us_.begin(), step_us_.end());
     fill_us.insert(fill_us.end(), fill_us_.begin(), fill_us_.end());
+    recovery_us.insert(recovery_us.end(), recovery_us_.begin(), recovery_us_.end());
     if (!tokens_) return;
     const auto canary = tokens_->check_canaries();
     report.digest += tokens_->digest().value();
@@ -370,6 +371,7 @@ class ReplayClient {
       if (error.code() != ErrorCode::kWorkerLost) throw;
       return false;
     }
+    recovery_us_.push_back(seconds_since(*sequence.lost_since) * 1e6);
     sequence.lost_since.reset();
     return true;
   }
@@ -481,7 +483,7 @@ class ReplayClient {
   std::vector<std::byte> rows_, records_;
   std::vector<float> states_;
   Duration spent_{};  // in calls of the step
-  std::vector<double> step_us_, fill_us_;
+  std::vector<double> step_us_, fill_us_, recovery_us_;
   std::int64_t tokens_decoded_ = 0;
   std::int64_t prompt_tokens_ = 0;
   std::int64_t present_tokens_ = 0;
@@ -562,11 +564,14 @@ ReplayReport run_clients(const ReplayOptions& options, const std::vector<TraceRe
   report.request_tpot_ms = run.request_tpot_ms.distribution();
   report.tpot_bound_ms = options.tpot_ms;
   report.goodput_per_s = static_cast<double>(run.good) / std::max(report.seconds, 1e-9);
-  std::vector<double> step_us, fill_us;
-  for (const ReplayClient& client : clients) client.add_to(report, step_us, fill_us);
+  std::vector<double> step_us, fill_us, recovery_us;
+  for (const ReplayClient& client : clients) {
+    client.add_to(report, step_us, fill_us, recovery_us);
+  }
   report.settings = settings(options, requests, clients.front().shape());
   report.step_us = percentiles(step_us);
   report.fill_us = percentiles(fill_us);
+  report.recovery_us = percentiles(recovery_us);
   return report;
 }
 

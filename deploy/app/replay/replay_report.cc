@@ -88,7 +88,10 @@ std::string to_text(const ReplayReport& r) {
                    r.tokens, r.requests, r.steps, r.prompt_tokens - r.present_tokens,
                    r.present_tokens));
   if (r.rows_again > 0) {
-    line("pushed again", fmt::format("{} rows of a layer, lost with a worker", r.rows_again));
+    line(
+        "pushed again",
+        fmt::format("{} rows of a layer, lost with a worker; there after p50 {:.0f} us, p99 {:.0f}",
+                    r.rows_again, r.recovery_us.p50, r.recovery_us.p99));
   }
   line("tokens/s", fmt::format("{:.1f} ({:.2f} s in steps, {:.2f} s in all)", r.tokens_per_second(),
                                r.step_seconds, r.seconds));
@@ -161,6 +164,7 @@ std::string to_json(const ReplayReport& r) {
       {"prompt_tokens", r.prompt_tokens},
       {"present_tokens", r.present_tokens},
       {"rows_pushed_again", r.rows_again},
+      {"recovery_us", both(r.recovery_us)},
       {"mean_spread", of_rounds(&RoundFigures::mean_spread)},
       {"seconds", r.seconds},
       {"step_seconds", r.step_seconds},

@@ -68,6 +68,8 @@ struct ReplayReport {
   double tpot_bound_ms = 0;
   double goodput_per_s = 0;  // requests a second whose mean time per output token met the bound
   Percentiles step_us;
+  Percentiles
+      recovery_us;      // of a sequence, from worker_lost until its lost rows have arrived again
   Percentiles fill_us;  // of a prompt, from its first row to the word that all have arrived
   std::int64_t canaries = 0;
   double canary_max_relative_error = 0;

@@ -55,7 +55,7 @@ struct MeetingOptions {
     auto v = visitor.in_group("A pool without mpirun, its workers started one by one");
     v(slots, "--slots", {1, 1024}, "Workers of the pool",
       {.shown_default = "those that mpirun starts", .needs = "--leader"});
-    v(slot, "--slot", {0, 1023}, "Which of them this one is; 0 leads", {.needs = "--slots"});
+    v(slot, "--slot", {0, 1023}, "Which of them this one is; 0 leads");
     v(leader, "--leader", "HOST:PORT",
       "Where worker 0 is found by the others; there it listens on that port",
       {.shown_default = "none", .needs = "--pool-secret-file"});
