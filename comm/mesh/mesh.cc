@@ -16,6 +16,8 @@ namespace {
 constexpr std::size_t kMostEarly = 16;
 /// Between two tries to connect to a rank that rank 0 has named.
 constexpr std::chrono::seconds kConnectPause{1};
+/// For blocks that have not left when a rank ends; where it was left by all others, in vain.
+constexpr std::chrono::seconds kLeave{1};
 
 Status lost_status(int rank, const Status& why) {
   return {ErrorCode::kWorkerFailed, fmt::format("rank {} is lost: {}", rank, why.message())};
@@ -35,7 +37,12 @@ Mesh::Mesh(MeshConfig config, const MakeTransport& make_transport, Clock& clock)
   transport_ = make_transport(transport, *this);
 }
 
+/// A rank that has ended its last call may still have the others' blocks of it to send.
 Mesh::~Mesh() {
+  {
+    std::unique_lock lock(mutex_);
+    clock_.wait_until(changed_, lock, clock_.now() + kLeave, [this] { return leaving_ == 0; });
+  }
   transport_.reset();
 }
 
@@ -84,6 +91,11 @@ void Mesh::send(PeerId peer, const auto& message) {
                           .header = wire::encode(message),
                           .payload = {},
                           .sent = {}});
+}
+
+void Mesh::left() {
+  const std::lock_guard lock(mutex_);
+  if (--leaving_ == 0) notify();
 }
 
 void Mesh::connect(int to, const std::string& address) {
@@ -298,6 +310,7 @@ void Mesh::send(int to, const MeshBlock& block, std::span<const std::byte> bytes
   {
     const std::lock_guard lock(mutex_);
     peer = link(to).peer;
+    ++leaving_;
   }
   OutgoingMessage message{.type = static_cast<std::uint16_t>(MeshBlock::kType),
                           .header = wire::encode(block),
@@ -306,8 +319,10 @@ void Mesh::send(int to, const MeshBlock& block, std::span<const std::byte> bytes
   if (!bytes.empty()) message.payload.push_back(bytes);
   message.sent = [this, to, group, owner = std::move(owner)](const Status& status) {
     // For other reasons the connection ends: on_disconnect has said so, or follows.
-    if (status.code() != ErrorCode::kTooLarge) return;
-    interrupt(*group, {status.code(), fmt::format("block to rank {}: {}", to, status.message())});
+    if (status.code() == ErrorCode::kTooLarge) {
+      interrupt(*group, {status.code(), fmt::format("block to rank {}: {}", to, status.message())});
+    }
+    left();
   };
   transport_->send(peer, std::move(message));
 }

@@ -95,6 +95,7 @@ class Mesh final : public TransportHandler {
   void receive(PeerId peer, int from, MessageType type, std::span<const std::byte> header);
   void lose(PeerId peer, const Status& reason);
   void notify();
+  void left();
   [[nodiscard]] std::shared_ptr<MeshGroup> group(std::uint64_t id);
   [[nodiscard]] bool complete() const;
   [[nodiscard]] std::string missing() const;
@@ -108,6 +109,7 @@ class Mesh final : public TransportHandler {
   std::vector<Link> links_;                // [rank]; its own stays empty
   std::map<PeerId, int> ranks_of_;         // proven peers, and those that we connect to
   std::map<std::uint64_t, std::shared_ptr<MeshGroup>> groups_;  // null: closed
+  std::size_t leaving_ = 0;                                     // blocks that are being sent
   std::size_t early_ = 0;  // groups that nobody here has opened
   Status refused_;         // why this rank cannot come in
   bool met_ = false;

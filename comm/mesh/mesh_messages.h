@@ -11,14 +11,14 @@ namespace tributary::mesh {
 
 inline constexpr std::uint16_t kVersion = 1;
 
-/// The `type` of TransportHandler.
+/// The `type` of TransportHandler; others than those of a pool's data plane.
 enum class MessageType : std::uint16_t {
-  kJoin = 1,      // rank > 0 -> rank 0: first message
-  kAccepted = 2,  // rank 0: the answer to a Join
-  kRefused = 3,   // rank 0: the other answer
-  kMember = 4,    // rank 0: a rank to connect to
-  kBlock = 5,     // payload: what the sender's call gives to the receiver, maybe nothing
-  kFailure = 6,   // the sender's communicator has ended
+  kJoin = 64,  // rank > 0 -> rank 0: first message
+  kAccepted,   // rank 0: the answer to a Join
+  kRefused,    // rank 0: the other answer
+  kMember,     // rank 0: a rank to connect to
+  kBlock,      // payload: what the sender's call gives to the receiver, maybe nothing
+  kFailure,    // the sender's communicator has ended
 };
 
 struct MeshJoin {

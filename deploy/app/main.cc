@@ -211,10 +211,7 @@ std::function<bool()> first_signal_asks() {
 
 int run_pool(const WorkerOptions& options, const Launcher& launcher) {
   give_back_freed_memory();
-  const bool alone = options.meeting.slots > 0;  // started by nobody who knows the others
-  if (!alone && options.meeting.slot > 0) {
-    fail(ErrorCode::kInvalidArgument, "--slot is {}, and needs --slots", options.meeting.slot);
-  }
+  const bool alone = options.meeting.given();  // started by nobody who knows the others
   const auto body = [&](Communicator& communicator) {
     WorkerEvents events;
     events.signals = true;

@@ -69,7 +69,7 @@ wire::Token share_pool_key(const WorkerOptions& options, Communicator& communica
   wire::Token run{};
   if (communicator.rank() == 0) run = wire::random_token();
   communicator.broadcast(std::as_writable_bytes(std::span(run)), 0, deadline).throw_if_error();
-  return options.meeting.slots > 0 ? pool_key(options, run) : run;
+  return options.meeting.given() ? pool_key(options, run) : run;
 }
 
 /// Before anybody connects: who refuses the certificate later says so in no log of this pool. Where

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "core/base/dtype.h"
+#include "core/base/error.h"
 #include "core/model/mla_shape.h"
 #include "core/model/row_format.h"
 #include "core/plan/plan.h"
@@ -50,18 +51,29 @@ struct MeetingOptions {
   std::string leader;
   std::string secret_file;
 
+  /// Whether the worker is started so. Throws kInvalidArgument where some of it is missing.
+  [[nodiscard]] bool given() const {
+    const bool all = slots > 0 && !leader.empty() && !secret_file.empty();
+    const bool any = slots > 0 || slot > 0 || !leader.empty() || !secret_file.empty();
+    if (any && !all) {
+      fail(ErrorCode::kInvalidArgument,
+           "--slots, --leader and --pool-secret-file belong together, and --slot goes with them");
+    }
+    return all;
+  }
+
   template <class Visitor>
   void for_each_option(Visitor& visitor) {
     auto v = visitor.in_group("A pool without mpirun, its workers started one by one");
     v(slots, "--slots", {1, 1024}, "Workers of the pool",
-      {.shown_default = "those that mpirun starts", .needs = "--leader"});
+      {.shown_default = "those that mpirun starts"});
     v(slot, "--slot", {0, 1023}, "Which of them this one is; 0 leads");
     v(leader, "--leader", "HOST:PORT",
       "Where worker 0 is found by the others; there it listens on that port",
-      {.shown_default = "none", .needs = "--pool-secret-file"});
+      {.shown_default = "none"});
     v(secret_file, "--pool-secret-file", "FILE",
       "What the workers prove to each other: 16 characters at least, the same for all",
-      {.shown_default = "none", .needs = "--slots"});
+      {.shown_default = "none"});
   }
 };
 

@@ -187,6 +187,11 @@ class Usage(Case):
         self.expect_refusal(["replay", "--layers", "many"], "--layers", "'many'", "1 to 1024")
         self.expect_refusal([*SMALL, "--merge-order", "fast"], "fast", "backend cpu", "cuda")
 
+    def test_flags_of_a_worker_that_is_started_alone_belong_together(self):
+        for flags in (["--slots", "2"], ["--slot", "1"], ["--leader", "127.0.0.1:1"],
+                      ["--slots", "2", "--slot", "1", "--leader", "127.0.0.1:1"]):
+            self.expect_refusal(["worker", *flags], "--slots, --leader and --pool-secret-file")
+
     def test_names_that_do_not_exist_list_what_does(self):
         for command in (SMALL, ["simulate", "--requests", "5"]):
             self.expect_refusal([*command, "--shape", "gpt"], "'gpt'", "deepseek-v3",

@@ -6,7 +6,9 @@
 #include <chrono>
 #include <utility>
 
+#include "comm/mesh/mesh_messages.h"
 #include "core/base/hash.h"
+#include "deploy/runtime/run_workers.h"
 #include "deploy/service/protocol/dispatch_message.h"
 #include "deploy/service/protocol/worker_messages.h"
 
@@ -67,7 +69,6 @@ SeededTier::SeededTier(std::uint64_t seed)
       victims_(draw_victims(seed, workers_, dice_)),
       options_(draw_options()),
       control_(clock_),
-      group_(workers_, clock_),
       orders_(workers_, options_.leaf_tokens),
       ranks_(static_cast<std::size_t>(workers_)),
       clients_(static_cast<std::size_t>(dice_.between(3, 5))) {}
@@ -125,9 +126,11 @@ void SeededTier::note(std::uint64_t value) {
   digest_ = mix64(digest_ ^ (value + kGoldenGamma));
 }
 
+/// What a collective carries may be drawn by the system (the pool's key) or measured.
 void SeededTier::note_message(int process, std::uint16_t type, std::span<const std::byte> bytes) {
   note(static_cast<std::uint64_t>(process));
   note(type);
+  if (static_cast<mesh::MessageType>(type) == mesh::MessageType::kBlock) return;
   for (const std::byte byte : bytes) note(static_cast<std::uint64_t>(byte));
 }
 
@@ -163,18 +166,28 @@ void SeededTier::work(int rank) {
     serving_ = true;
     changed_.notify_all();
   };
-  const auto communicator = group_.take(rank);
+  const MakeTransport make_transport = network_.of(rank_process(rank));
   const Status end = status_of([&] {
-    run_worker(
-        options_, *communicator, network_.of(rank_process(rank)), events,
-        [this](RegisterPool pool, ControlLinkHandlers handlers) {
-          return connect(std::move(pool), std::move(handlers));
-        },
-        clock_);
+    const auto communicator = join_mesh(mesh_of(rank), make_transport,
+                                        Deadline::after(clock_.now(), seconds(20)), clock_);
+    run_worker_of(*communicator, [&](Communicator& all) {
+      run_worker(
+          options_, all, make_transport, events,
+          [this](RegisterPool pool, ControlLinkHandlers handlers) {
+            return connect(std::move(pool), std::move(handlers));
+          },
+          clock_);
+    });
   });
-  if (!end.ok()) group_.poison(end);  // as a process that ends
   if (rank == 0) control_.lose(end);
   end.throw_if_error();
+}
+
+MeshConfig SeededTier::mesh_of(int rank) const {
+  MeshConfig config{.rank = rank, .ranks = workers_};
+  config.leader = [] { return "local://mesh:1"; };
+  config.transport.listen = rank == 0 ? "local://mesh:1" : "local://mesh:0";
+  return config;
 }
 
 /// The tier's side of the channel, which a killed worker does not take with it.
@@ -248,7 +261,9 @@ void SeededTier::weather() {
     pass(milliseconds(dice_.between(20, 200)));
     if (clock_.now() > kOutset + std::chrono::hours(1)) FAIL() << "clients do not end";
     if (leader_dies_ && events_ >= killing_at && faults_ >= 50) return kill_leader();
-    if (lost_workers_ < victims_ && events_ >= 200 && dice_.one_in(10)) kill_worker();
+    if (lost_workers_ < victims_ && events_ >= 200 && dice_.one_in(10)) {
+      dice_.one_in(3) ? cut_off_worker() : kill_worker();
+    }
     check_heartbeat();
     if (dice_.one_in(12)) stand_still();
     if (dice_.one_in(6)) cut();
@@ -314,6 +329,20 @@ void SeededTier::kill_worker() {
   network_.kill(rank_process(static_cast<int>(victim)));
 }
 
+/// One of a worker's connections with the others ends, and all live: the leader closes a slot.
+void SeededTier::cut_off_worker() {
+  const auto rank = static_cast<std::size_t>(dice_.between(1, workers_ - 1));
+  if (ranks_[rank].killed || ranks_[rank].ended) return;
+  // Its mesh has the first of its transports.
+  if (!network_.cut(rank_process(static_cast<int>(rank)),
+                    static_cast<std::size_t>(dice_.roll(1000)))) {
+    return;
+  }
+  ++lost_workers_;
+  ++cut_off_;
+  ++faults_;
+}
+
 void SeededTier::check_heartbeat() {
   const Heartbeat heartbeat = control_.heartbeat();
   ASSERT_EQ(std::ssize(heartbeat.workers), workers_);
@@ -340,8 +369,10 @@ void SeededTier::end_pool() {
   control_.terminate();
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     ASSERT_TRUE(wait_end(ranks_[r], milliseconds(options_.leader.drain_timeout_ms) + seconds(5)));
-    EXPECT_TRUE(ranks_[r].killed || ranks_[r].status.ok())
-        << "worker " << r << ": " << ranks_[r].status.message();
+    if (ranks_[r].killed || ranks_[r].status.ok()) continue;
+    // Who was cut off hears so, or only that the leader has closed its connection.
+    EXPECT_EQ(ranks_[r].status.code(), ErrorCode::kPoolLost) << ranks_[r].status.message();
+    EXPECT_GE(--cut_off_, 0) << "worker " << r << ": " << ranks_[r].status.message();
   }
 }
 

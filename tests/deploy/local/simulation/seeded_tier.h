@@ -1,5 +1,6 @@
 // A whole tier of one pool on a simulated clock, from one seed: run_worker() on every rank, over
-// the threads' communicator and a slow network, LocalControl, and clients; and what goes wrong.
+// a slow network that carries their collectives too, LocalControl, and clients; and what goes
+// wrong.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "comm/local/thread_group.h"
+#include "comm/mesh/mesh_communicator.h"
 #include "core/interface/simulated_clock.h"
 #include "core/interface/thread.h"
 #include "deploy/local/local_control.h"
@@ -32,7 +33,7 @@ class SeededTier {
 
   [[nodiscard]] int workers() const noexcept { return workers_; }
   [[nodiscard]] bool leader_killed() const noexcept { return broken_; }
-  /// Other workers that were killed.
+  /// Other workers that were killed, or cut off from each other.
   [[nodiscard]] int lost_workers() const noexcept { return lost_workers_; }
   /// That clients pushed again since a worker had them.
   [[nodiscard]] std::int64_t rows_again() const noexcept { return rows_again_; }
@@ -76,6 +77,7 @@ class SeededTier {
   [[nodiscard]] bool wait_end(const Process& process, Duration limit);
 
   void work(int rank);
+  [[nodiscard]] MeshConfig mesh_of(int rank) const;
   [[nodiscard]] std::unique_ptr<ControlChannel> connect(RegisterPool pool,
                                                         ControlLinkHandlers handlers);
   void be_client(int client);
@@ -86,6 +88,7 @@ class SeededTier {
   void kill_client();
   void kill_leader();
   void kill_worker();
+  void cut_off_worker();
   [[nodiscard]] bool watched() const noexcept { return lost_workers_ < workers_ - 1; }
   void check_heartbeat();
   void check_idle();
@@ -100,7 +103,6 @@ class SeededTier {
   int victims_;  // how many other workers die
   WorkerOptions options_;
   LocalControl control_;
-  ThreadGroup group_;
   OrderWatch orders_;
   std::vector<Process> ranks_;
   std::vector<Process> clients_;
@@ -116,6 +118,7 @@ class SeededTier {
   int forks_ = 0;
   int emptied_ = 0;
   int lost_workers_ = 0;
+  int cut_off_ = 0;  // of these, those that live
   std::int64_t rows_again_ = 0;
   std::function<bool(ToPool)> request_;  // to the leader
   std::optional<int> draining_;          // the worker that is being emptied
