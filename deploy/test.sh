@@ -34,8 +34,8 @@ apart=" engines vllm wheel gpu_pack cuda12 debian13 debian12 "  # run before som
 # like another to ThreadSanitizer, so of the kernels' conformance only the cases with several threads
 # run (CMakePresets.json); thousands of proofs, which take the transport's thread seconds there, are
 # left to the stage asan.
-threaded=(thread_communicator_test core_ingest_test pool_test pool_bits_test kernels_cpu_test
-  deploy_runtime_test local_transport_test worker_test worker_service_test deploy_client_test
+threaded=(thread_communicator_test mesh_communicator_test core_ingest_test pool_test pool_bits_test
+  kernels_cpu_test deploy_runtime_test local_transport_test worker_test worker_service_test deploy_client_test
   deploy_local_test)
 
 # Layout and findings differ from version to version: the sources follow that of Debian 12.

@@ -173,6 +173,23 @@ TEST_P(MeshTest, WhoGivesUpSaysForWhomItHasWaited) {
   other.join();
 }
 
+TEST_P(MeshTest, TheLastBlocksOfARankThatEndsArrive) {
+  constexpr std::size_t kBytes = 8 << 20;  // more than sockets hold
+  for (int again = 0; again < 5; ++again) {
+    auto all = meet(3);
+    std::vector<std::thread> threads;
+    threads.reserve(all.size());
+    for (auto& communicator : all) {
+      threads.emplace_back([&] {
+        check_all_gather(*communicator, 1, std::vector<std::size_t>(3, kBytes));
+        communicator.reset();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    place_.listen_anew();
+  }
+}
+
 TEST_P(MeshTest, AnInterruptedCallEndsAndTellsItsPeers) {
   auto all = meet(2);
   std::thread other([&] {

@@ -98,6 +98,26 @@ TEST(LocalLeaderTest, AnOrderHasLeftWhenSendReturns) {
   EXPECT_LE(transport.sent, sent + 2) << "no more than that the connections end";
 }
 
+TEST(LocalLeaderTest, AVerdictIsForOneWorker) {
+  PlaneRank mine(0, 3);
+  SlowTransport transport;
+  mine.peers.open([&]() -> Transport& { return transport; });
+  for (const int rank : {1, 2}) mine.local.join(static_cast<PeerId>(rank), {.rank = rank}, {});
+  const auto say = [&](int rank, std::vector<std::int32_t> others) {
+    static_cast<void>(mine.local.receive({.role = Peers::Role::kWorker, .rank = rank},
+                                         wire::MessageType::kWaitedFor,
+                                         wire::encode(wire::WaitedFor{std::move(others)}), 0));
+  };
+  EXPECT_EQ(mine.local.accused(), std::nullopt);
+  say(1, {2});
+  say(2, {1});
+  EXPECT_EQ(mine.local.accused(), 2);
+  mine.local.leave_out(2, {ErrorCode::kWorkerFailed, "waited for in vain"});
+  EXPECT_EQ(mine.local.accused(), std::nullopt) << "the other end stays";
+  EXPECT_EQ(status_of([&] { say(1, {3}); }).code(), ErrorCode::kMalformedInput);
+  EXPECT_EQ(status_of([&] { say(1, {-1}); }).code(), ErrorCode::kMalformedInput);
+}
+
 TEST(PoolsOwnToken, DoesNotTravel) {
   PlaneRank leader(0, 2);
   leader.open("127.0.0.1:0", make_tcp_transport);
