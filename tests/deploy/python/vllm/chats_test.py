@@ -115,6 +115,25 @@ def only(story, model):
         pytest.skip("one model is enough")
 
 
+def test_a_worker_is_killed_within_a_turn(models, story, turns):
+    """Of four that were started one by one: requests that had rows there are computed again."""
+    only(story, "v2")
+    with contextlib.ExitStack() as stack_of:
+        running = Running(models(story.model), stack_of, workers=4, mpirun=None)
+        tier, pool = running.tier, running.tier.pools["pool0"]
+        for victim, (prompts, answers) in zip((2, 3), turns):
+            begun = running.engine.steps()
+            running.engine.ask(prompts, NEW)
+            wait_until(lambda: running.engine.steps() >= begun + 5, "they decode", 300)
+            os.kill(pool.pids()[victim], signal.SIGKILL)
+            assert running.engine.reply()["tokens"] == answers
+        assert running.ask(turns[2][0])["tokens"] == turns[2][1]
+        wait_until(lambda: [w["state"] for w in tier.cluster()["pools"][0]["workers"]]
+                   == ["serving", "serving", "lost", "lost"], "the losses are told")
+        assert tier.state("pool0") == "serving"
+        running.wait_all_free()
+
+
 def test_pages_that_are_just_enough(models, story, turns):
     """For two of the last turn's requests at a time."""
     only(story, "v3")
