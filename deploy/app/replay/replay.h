@@ -98,7 +98,7 @@ struct ReplayOptions {
     v(canary_rate, "--canary-rate", {0, 1},
       "Share of outputs that are recomputed in float64 at the end");
     own(failure_timeout_ms, "--failure-timeout-ms", {1'000, kMaxOptionMs},
-        "A worker that is silent or holds a round up for so long ends the pool");
+        "A worker that is silent or holds a round up for so long is lost; worker 0 ends the pool");
   }
 };
 

@@ -171,7 +171,7 @@ struct WorkerOptions {
     visit_costs(v, costs);
     v = visitor.in_group("Rounds and deadlines");
     v(failure_timeout_ms, "--failure-timeout-ms", {1'000, kMaxOptionMs},
-      "A worker that is silent or holds a round up for so long ends the pool");
+      "A worker that is silent or holds a round up for so long is lost; worker 0 ends the pool");
     leader.for_each_option(v);
     sequencer.for_each_option(
         v,

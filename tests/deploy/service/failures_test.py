@@ -206,6 +206,21 @@ class EveryPool(Losses):
             self.assertEqual(digest(self.finish(self.start(tier, *run))), expected)
             tier.wait_all_free()
 
+    def test_a_worker_that_is_held_up_for_less_loses_nothing(self):
+        run = [32, 0.6, "--spread", "all"]
+        flags = ["--failure-timeout-ms", "10000"]
+        with Tier(pools=(3,), worker_flags=flags, mpirun=None) as tier:
+            expected = digest(self.finish(self.start(tier, *run)))
+            for seconds, lost in ((0.5, []), (5, []), (20, [1])):
+                client = self.decoding(tier, *run)
+                os.kill(tier.pools["pool0"].pids()[1], signal.SIGSTOP)
+                time.sleep(seconds)
+                os.kill(tier.pools["pool0"].pids()[1], signal.SIGCONT)
+                self.assertEqual(digest(self.finish(client)), expected, f"{seconds} s")
+                workers = tier.cluster()["pools"][0]["workers"]
+                self.assertEqual([w["rank"] for w in workers if w["state"] == "lost"], lost)
+            tier.wait_all_free()
+
     def test_stopped_leader(self):
         # It keeps its connections, and nobody in its pool says that it is gone: the control plane
         # knows after its timeout, and a client from it. The pool itself, whose other worker waits
