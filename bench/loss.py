@@ -14,13 +14,19 @@ import re
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
 
 from engine_speed import ROOT, processor
 
-URL = "http://127.0.0.1:7300"
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "tests" / "deploy"))
+from program import free_ports  # noqa: E402
+
+ADDRESS = f"127.0.0.1:{free_ports(1)[0]}"
+URL = f"http://{ADDRESS}"
 # How full they are: GiB for rows on each worker, beside what the replay wants in all (1.3 GiB).
 FILLS = {"half full": 1.3, "full": 0.35}
 
@@ -95,8 +101,9 @@ def pool(options, folder, number, workers, gib):
         else:
             secret = folder / "secret"
             secret.write_text("the-workers-of-a-pool-of-bench-loss")
+            leader = f"127.0.0.1:{free_ports(1)[0]}"
             slots = [running.enter_context(started(
-                *worker, "--slots", workers, "--slot", slot, "--leader", f"127.0.0.1:{7390 + number % 9}",
+                *worker, "--slots", workers, "--slot", slot, "--leader", leader,
                 "--pool-secret-file", secret, log=folder / f"{name}-{slot}.log"))
                 for slot in reversed(range(workers))][::-1]
         until(f"{name} serves", lambda: states()[:1] == ["serving"])
@@ -156,11 +163,10 @@ def main():
     print(processor(), flush=True)
     done, gaps, recoveries = 0, [], []
     with (tempfile.TemporaryDirectory() as name,
-          started(options.program, "control", "--listen", "127.0.0.1:7300",
+          started(options.program, "control", "--listen", ADDRESS,
                   log=pathlib.Path(name) / "control.log")):
         folder = pathlib.Path(name)
-        until("the control plane", lambda: "listens" in (folder / "control.log").read_text()
-              or (folder / "control.log").read_text().count("7300"))
+        until("the control plane", lambda: URL in (folder / "control.log").read_text())
         sizes = [int(size) for size in options.workers.split(",")]
         number = 0
         known = {}
