@@ -13,7 +13,8 @@ namespace tributary::mesh {
 namespace {
 
 /// Communicators of which this rank hears before it makes them: the next one, as a rule.
-constexpr std::size_t kMostEarly = 16;
+constexpr std::ptrdiff_t kMostEarly = 16;
+constexpr int kMostRanks = 1024;
 /// Between two tries to connect to a rank that rank 0 has named.
 constexpr std::chrono::seconds kConnectPause{1};
 /// For blocks that have not left when a rank ends; where it was left by all others, in vain.
@@ -29,7 +30,9 @@ Mesh::Mesh(MeshConfig config, const MakeTransport& make_transport, Clock& clock)
     : config_(std::move(config)), clock_(clock), links_(static_cast<std::size_t>(config_.ranks)) {
   TransportConfig transport = config_.transport;
   transport.secret_of = [this](std::uint64_t id) -> std::optional<Secret> {
-    const bool comes = std::cmp_less(config_.rank, id) && std::cmp_less(id, config_.ranks);
+    // Rank 0 says itself to whom it does not expect that it does not.
+    const int ranks = config_.rank == 0 ? kMostRanks : config_.ranks;
+    const bool comes = std::cmp_less(config_.rank, id) && std::cmp_less(id, ranks);
     return comes ? std::optional(config_.secret) : std::nullopt;
   };
   transport.max_connections = 4 * config_.ranks;  // a rank may come again
@@ -42,6 +45,7 @@ Mesh::~Mesh() {
   {
     std::unique_lock lock(mutex_);
     clock_.wait_until(changed_, lock, clock_.now() + kLeave, [this] { return leaving_ == 0; });
+    ending_ = true;
   }
   transport_.reset();
 }
@@ -118,6 +122,7 @@ void Mesh::use(int with, PeerId peer) {
 
 void Mesh::on_open(PeerId peer, const Proven& who) {
   const std::lock_guard lock(mutex_);
+  if (ending_) return;
   if (const auto own = ranks_of_.find(peer); own != ranks_of_.end()) {
     if (own->second == 0) {  // which is to accept it
       send(peer,
@@ -145,6 +150,10 @@ Status Mesh::judge(int from, const MeshJoin& join) const {
     return {ErrorCode::kInvalidArgument,
             fmt::format("rank {} expects {} ranks, rank 0 {}", from, join.ranks, ranks())};
   }
+  if (from >= ranks()) {
+    return {ErrorCode::kInvalidArgument,
+            fmt::format("rank {}, rank 0 expects 0 .. {}", from, ranks() - 1)};
+  }
   if (link(from).up) {
     return {ErrorCode::kAlreadyExists, fmt::format("rank {} has come before, and is there", from)};
   }
@@ -158,8 +167,8 @@ Status Mesh::judge(int from, const MeshJoin& join) const {
 void Mesh::join(PeerId peer, int from, const MeshJoin& join) {
   if (const Status judged = judge(from, join); !judged.ok()) {
     send(peer, Refused{.code = judged.code(), .message = judged.message()});
-    ranks_of_.erase(peer);
     transport_->disconnect(peer);
+    lose(peer, judged);
     return;
   }
   use(from, peer);
@@ -182,24 +191,23 @@ void Mesh::introduce(int newcomer) {
   }
 }
 
-std::shared_ptr<MeshGroup> Mesh::group(std::uint64_t id) {
+std::shared_ptr<MeshGroup> Mesh::group(std::uint64_t id, int from) {
   const auto known = groups_.find(id);
   if (known != groups_.end()) return known->second;
-  if (early_ >= kMostEarly) {
-    fail(ErrorCode::kMalformedInput, "messages for {} communicators that are not known here",
-         early_ + 1);
+  const auto same = [&](const auto& early) { return early.second == from; };
+  if (std::ranges::count_if(early_, same) >= kMostEarly) {
+    fail(ErrorCode::kMalformedInput, "rank {}: messages for {} communicators that are not known",
+         from, kMostEarly + 1);
   }
-  ++early_;
+  early_[id] = from;
   return groups_[id] = std::make_shared<MeshGroup>(ranks());
 }
 
 std::shared_ptr<MeshGroup> Mesh::open(std::uint64_t id) {
   const std::lock_guard lock(mutex_);
   const auto known = groups_.find(id);
-  if (known != groups_.end()) {
-    --early_;
-    return known->second;
-  }
+  early_.erase(id);
+  if (known != groups_.end()) return known->second;
   return groups_[id] = std::make_shared<MeshGroup>(ranks());
 }
 
@@ -209,7 +217,7 @@ void Mesh::close(std::uint64_t id) {
 }
 
 std::optional<Landing> Mesh::receive(int from, const MeshBlock& block, std::size_t bytes) {
-  const std::shared_ptr<MeshGroup> to = group(block.group);
+  const std::shared_ptr<MeshGroup> to = group(block.group, from);
   if (to == nullptr || !to->ends(block.number).ok()) return std::nullopt;  // nobody waits for it
   const std::span<std::byte> place = to->place(from, block, bytes);
   if (bytes == 0) {
@@ -230,7 +238,7 @@ std::optional<Landing> Mesh::on_message(PeerId peer, std::uint16_t type,
                                         std::size_t payload_bytes) {
   const std::lock_guard lock(mutex_);
   const auto known = ranks_of_.find(peer);
-  if (known == ranks_of_.end()) return std::nullopt;
+  if (ending_ || known == ranks_of_.end()) return std::nullopt;
   const int from = known->second;
   std::optional<Landing> landing;
   const Status good = status_of([&] {
@@ -267,7 +275,10 @@ void Mesh::receive(PeerId peer, int from, MessageType type, std::span<const std:
     connect(member.rank, member.address);
   } else if (type == MessageType::kFailure) {
     const auto failure = wire::decode<Failure>(header);
-    if (const auto ended = group(failure.group)) {
+    if (failure.code == ErrorCode::kOk) {
+      fail(ErrorCode::kMalformedInput, "rank {} has failed without an error", from);
+    }
+    if (const auto ended = group(failure.group, from)) {
       ended->end({failure.code, failure.message}, failure.number, true);
     }
     notify();
@@ -286,10 +297,15 @@ void Mesh::lose(PeerId peer, const Status& reason) {
   if (known == ranks_of_.end()) return;
   const int lost = known->second;
   ranks_of_.erase(known);
-  if (link(lost).peer != peer) return;
+  if (lost >= ranks() || link(lost).peer != peer) return;
   link(lost).up = false;
   link(lost).lost = reason;
-  if (lost == 0 && refused_.ok()) refused_ = reason;
+  if (lost == 0 && refused_.ok()) {
+    // A rank 0 that cannot be reached may come, or come again.
+    const bool final = reason.code() == ErrorCode::kPermissionDenied ||
+                       reason.code() == ErrorCode::kInvalidArgument;
+    refused_ = {final ? reason.code() : ErrorCode::kUnavailable, reason.message()};
+  }
   notify();
 }
 

@@ -96,7 +96,8 @@ class Mesh final : public TransportHandler {
   void lose(PeerId peer, const Status& reason);
   void notify();
   void left();
-  [[nodiscard]] std::shared_ptr<MeshGroup> group(std::uint64_t id);
+  /// Of a message from `from`.
+  [[nodiscard]] std::shared_ptr<MeshGroup> group(std::uint64_t id, int from);
   [[nodiscard]] bool complete() const;
   [[nodiscard]] std::string missing() const;
   void send(PeerId peer, const auto& message);
@@ -110,9 +111,10 @@ class Mesh final : public TransportHandler {
   std::map<PeerId, int> ranks_of_;         // proven peers, and those that we connect to
   std::map<std::uint64_t, std::shared_ptr<MeshGroup>> groups_;  // null: closed
   std::size_t leaving_ = 0;                                     // blocks that are being sent
-  std::size_t early_ = 0;  // groups that nobody here has opened
-  Status refused_;         // why this rank cannot come in
+  std::map<std::uint64_t, int> early_;  // groups that nobody here has opened: who sent for them
+  Status refused_;                      // why this rank cannot come in
   bool met_ = false;
+  bool ending_ = false;
   std::unique_ptr<Transport> transport_;  // goes first: it calls the rest
 };
 

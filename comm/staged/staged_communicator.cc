@@ -22,6 +22,7 @@ class StagedCommunicator final : public Communicator {
     owned_ = std::move(host);
   }
   [[nodiscard]] std::string_view name() const noexcept override { return name_; }
+  [[nodiscard]] std::vector<int> waited_for() const override { return host_.waited_for(); }
 
  protected:
   Status do_collective(const Collective& call, Deadline deadline) override {
@@ -37,6 +38,7 @@ class StagedCommunicator final : public Communicator {
     if (status.ok()) status = host_.run(on_host, deadline);
     return status.ok() ? status_of([&] { backend_.upload(call.recv.data(), recv_); }) : status;
   }
+  void do_interrupt(const Status& reason) override { host_.interrupt(reason); }
   void do_poison(const Status& reason) override { host_.poison(reason); }
   Status do_look_for_failure() override { return host_.look_for_failure(); }
   std::unique_ptr<Communicator> do_survivors(std::span<const int> members) override {

@@ -119,6 +119,7 @@ RoundReport Worker::follow(const std::function<bool()>& between_orders) {
     perform(order, report);
   } else {
     if (report.broken) report.waited_for = waited_for();
+    report.generation = generation_;
     leave(report.status);
   }
   return report;
@@ -183,6 +184,7 @@ void Worker::perform(const Order& order, RoundReport& report) {
     leave(outcome);
     report.interrupted = order.step;
   }
+  report.generation = generation_;
   report.regrouped = !order.members.empty() && !report.broken;
   copies_made_ = order.copies.empty() || report.status.ok();
 }
@@ -193,6 +195,7 @@ void Worker::regroup(std::span<const std::int32_t> members) {
     fail(ErrorCode::kPoolLost, "worker {} was given up by its pool, which goes on without it",
          communicator_->rank());
   }
+  ++generation_;
   const bool one = communicator_ == exchange_;
   auto next = communicator_->survivors(members);
   auto exchange = one ? nullptr : exchange_->survivors(members);

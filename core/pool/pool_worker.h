@@ -67,6 +67,7 @@ struct RoundReport {
   std::vector<SequenceId> rows_changed;
   std::vector<StepItem> interrupted;      // where it is broken: the round's items
   std::vector<int> waited_for;            // likewise: Communicator::waited_for()
+  std::uint64_t generation = 0;           // how often the pool has regrouped, this order included
   bool regrouped = false;                 // the order named the pool's members, and they were there
   int rounds = 0;                         // 1 where a round ran
   double step_us = 0;                     // of the copies and the round, on this rank
@@ -157,8 +158,9 @@ class Worker {
 
   WorkerConfig config_;
   Backend& backend_;
-  std::mutex communicators_;  // held where these are changed, and by interrupt()
-  bool stopping_ = false;     // others end when they have carried out the last order
+  std::mutex communicators_;      // held where these are changed, and by interrupt()
+  std::uint64_t generation_ = 0;  // how often the pool has regrouped
+  bool stopping_ = false;         // others end when they have carried out the last order
   /// Of the members: given at first, then the survivors that it owns.
   Communicator* communicator_;
   Communicator* exchange_;

@@ -89,8 +89,9 @@ struct Leaving {
 /// A collective failed here because these ranks' parts did not come.
 struct WaitedFor {
   static constexpr MessageType kType = MessageType::kWaitedFor;
+  std::uint64_t generation = 0;  // of the pool (RoundReport)
   std::vector<std::int32_t> ranks;
-  static void fields(auto& archive, auto& m) { archive(m.ranks); }
+  static void fields(auto& archive, auto& m) { archive(m.generation, m.ranks); }
 };
 /// The leader: the pool goes on without the worker. Ok: it had asked for that.
 struct Left {

@@ -314,7 +314,8 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
     if (!report.waited_for.empty()) {
       const std::span named =
           std::span(report.waited_for).first(std::min(report.waited_for.size(), wire::kMaxItems));
-      parts.port.post(wire::WaitedFor{{named.begin(), named.end()}});
+      parts.port.post(
+          wire::WaitedFor{.generation = report.generation, .ranks = {named.begin(), named.end()}});
     }
     broken.order_ended(report);
     for (const SequenceId id : report.rows_changed) rows.tell(id);
@@ -329,6 +330,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
       leader_config(options, model.pages, communicator.size(), pool_key, config.cost_model()),
       [&](const Order& order) {
         RoundReport report = worker.lead(order);
+        parts.local.regrouped(report.generation);
         order_ended(report);
         return report;
       },

@@ -106,6 +106,9 @@ TEST_P(MeshTest, WhoCannotComeIsToldWhy) {
   config = place_.config(1, 3);
   config.secret.fill(8);
   expect_refused(config, ErrorCode::kPermissionDenied, "rank 1 of 3");
+  config = place_.config(1, 4);
+  config.rank = 3;
+  expect_refused(config, ErrorCode::kInvalidArgument, "rank 3 expects 4 ranks, rank 0 3");
   config = place_.config(1, 3);
   config.rank = 3;
   expect_refused(config, ErrorCode::kInvalidArgument, "rank is 3 of 3, expected 0 .. 2");

@@ -2,8 +2,15 @@
 
 namespace tributary {
 
-void Accusations::add(int rank, std::span<const int> others) {
-  waited_for_[rank].assign(others.begin(), others.end());
+void Accusations::begin(std::uint64_t generation) {
+  if (generation <= generation_) return;
+  generation_ = generation;
+  waited_for_.clear();
+}
+
+void Accusations::add(std::uint64_t generation, int rank, std::span<const int> others) {
+  begin(generation);
+  if (generation == generation_) waited_for_[rank] = {others.begin(), others.end()};
 }
 
 std::optional<int> Accusations::verdict() const {

@@ -19,7 +19,7 @@ bool is_empty(const PoolLedger& ledger, std::size_t rank) {
 
 bool Departures::ask(int rank, Time now) {
   State& state = states_[static_cast<std::size_t>(rank)];
-  if (state.asked || state.left) return false;
+  if (state.asked || state.gone) return false;
   state = {.asked = true, .until = now + patience_};
   return true;
 }

@@ -14,14 +14,16 @@ class Departures {
   Departures(int workers, Duration patience)
       : states_(static_cast<std::size_t>(workers)), patience_(patience) {}
 
-  /// Whether it is the worker's first wish to leave, so that it is to be emptied.
+  /// Whether it is the first wish to leave of a worker that is there, so that it is to be emptied.
   [[nodiscard]] bool ask(int rank, Time now);
   /// It cannot be emptied: it need not wait.
   void hurry(int rank, Time now) { states_[static_cast<std::size_t>(rank)].until = now; }
   /// Those that may leave now.
   [[nodiscard]] std::vector<int> due(const PoolLedger& ledger, Time now) const;
   /// The pool goes on without the worker, which has left, or was lost.
-  void gone(int rank, bool left) { states_[static_cast<std::size_t>(rank)] = {.left = left}; }
+  void gone(int rank, bool left) {
+    states_[static_cast<std::size_t>(rank)] = {.left = left, .gone = true};
+  }
   /// When due() is to be asked again at the latest.
   [[nodiscard]] Time next_event(Time now) const;
   /// Whether the worker has left: it is not lost.
@@ -33,6 +35,7 @@ class Departures {
   struct State {
     bool asked = false;
     bool left = false;
+    bool gone = false;
     Time until{};
   };
 

@@ -89,6 +89,10 @@ bool Leader::lose_workers() {
       gone.push_back({rank, {}});
     }
   }
+  // One may leave and be lost at the same time.
+  std::erase_if(gone, [&](const auto& lost) {
+    return std::ranges::find(members_, lost.rank) == members_.end();
+  });
   if (gone.empty()) return false;
   for (const auto& [rank, reason] : gone) {
     if (links_.leave_out) links_.leave_out(rank, reason);

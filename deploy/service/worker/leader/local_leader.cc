@@ -71,7 +71,7 @@ void LocalLeader::take(int rank, const wire::WaitedFor& waited) {
          workers_.size());
   }
   const std::lock_guard lock(mutex_);
-  accusations_.add(rank, waited.ranks);
+  accusations_.add(waited.generation, rank, waited.ranks);
 }
 
 void LocalLeader::join(PeerId peer, const wire::Join& join, Time now) {
@@ -165,6 +165,11 @@ void LocalLeader::leave_out(int rank, const Status& reason) {
   if (worker == 0) return;
   peers_.send(worker, wire::Left{{reason.code(), reason.message()}});  // if it lives
   (void)peers_.close(worker);
+}
+
+void LocalLeader::regrouped(std::uint64_t generation) {
+  const std::lock_guard lock(mutex_);
+  accusations_.begin(generation);
 }
 
 std::optional<int> LocalLeader::accused() {

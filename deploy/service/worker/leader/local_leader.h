@@ -52,6 +52,8 @@ class LocalLeader final : public LeaderPort {
   /// The pool goes on without this worker, which hears why (ok: as it has asked): its connection
   /// ends, and it gets no more messages.
   void leave_out(int rank, const Status& reason);
+  /// The pool's generation, after an order.
+  void regrouped(std::uint64_t generation);
   /// Who is to go by the words of those that waited for somebody in vain, since the last worker
   /// was left out.
   [[nodiscard]] std::optional<int> accused();

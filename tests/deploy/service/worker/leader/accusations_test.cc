@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -10,7 +11,7 @@ namespace {
 
 std::optional<int> verdict(const std::map<int, std::vector<int>>& words) {
   Accusations accusations;
-  for (const auto& [rank, others] : words) accusations.add(rank, others);
+  for (const auto& [rank, others] : words) accusations.add(1, rank, others);
   return accusations.verdict();
 }
 
@@ -35,10 +36,25 @@ TEST(Accusations, TheLeaderStays) {
   EXPECT_EQ(verdict({{3, {0}}}), 3);
 }
 
+TEST(Accusations, AWorkerIsNamedOnce) {
+  EXPECT_EQ(verdict({{3, {1, 1, 1}}, {0, {2}}, {4, {2}}}), 2);
+}
+
+TEST(Accusations, WordsAreAboutOneGeneration) {
+  Accusations accusations;
+  accusations.add(1, 1, std::vector{3});
+  accusations.add(2, 0, std::vector{2});  // it has gone on before this was said of the leader
+  EXPECT_EQ(accusations.verdict(), 2);
+  accusations.begin(3);
+  EXPECT_EQ(accusations.verdict(), std::nullopt);
+  accusations.add(2, 1, std::vector{2});
+  EXPECT_EQ(accusations.verdict(), std::nullopt) << "late";
+}
+
 TEST(Accusations, TheLastWordOfAWorkerCounts) {
   Accusations accusations;
-  accusations.add(1, std::vector{2});
-  accusations.add(1, std::vector{3});
+  accusations.add(1, 1, std::vector{2});
+  accusations.add(1, 1, std::vector{3});
   EXPECT_EQ(accusations.verdict(), 3);
   accusations.clear();
   EXPECT_EQ(accusations.verdict(), std::nullopt);

@@ -64,6 +64,7 @@ TEST_F(DeparturesTest, WhoHasGoneIsNotSeenOffAgain) {
   EXPECT_FALSE(departures.has_left(2)) << "it was lost first";
   EXPECT_TRUE(due(begin + seconds(20)).empty());
   EXPECT_FALSE(departures.ask(1, begin));
+  EXPECT_FALSE(departures.ask(2, begin)) << "its wish came late";
 }
 
 }  // namespace

@@ -104,9 +104,9 @@ TEST(LocalLeaderTest, AVerdictIsForOneWorker) {
   mine.peers.open([&]() -> Transport& { return transport; });
   for (const int rank : {1, 2}) mine.local.join(static_cast<PeerId>(rank), {.rank = rank}, {});
   const auto say = [&](int rank, std::vector<std::int32_t> others) {
-    static_cast<void>(mine.local.receive({.role = Peers::Role::kWorker, .rank = rank},
-                                         wire::MessageType::kWaitedFor,
-                                         wire::encode(wire::WaitedFor{std::move(others)}), 0));
+    static_cast<void>(mine.local.receive(
+        {.role = Peers::Role::kWorker, .rank = rank}, wire::MessageType::kWaitedFor,
+        wire::encode(wire::WaitedFor{.ranks = std::move(others)}), 0));
   };
   EXPECT_EQ(mine.local.accused(), std::nullopt);
   say(1, {2});

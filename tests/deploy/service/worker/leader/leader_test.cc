@@ -251,6 +251,19 @@ TEST(LeaderTest, AWorkerThatIsAskedToEndLeavesWhenItHoldsNothing) {
   }
 }
 
+TEST(LeaderTest, AWorkerThatIsLostWhileItLeavesIsLostOnce) {
+  LeaderRig rig(rig_config(/*workers=*/3));
+  rig.clock.at(rig.begin + seconds(1), [&] {
+    rig.inbox.post_leaving(1);
+    rig.inbox.post_lost(1, kGone);
+  });
+  rig.clock.at(rig.begin + seconds(2), [&] { rig.inbox.post_leaving(1); });
+  int left_out = 0;
+  rig.on_leave_out = [&](int, const Status&) { ++left_out; };
+  rig.run_until(rig.begin + seconds(4));
+  EXPECT_EQ(left_out, 1);
+}
+
 TEST(LeaderTest, AWorkerIsNotSeenOffWhenAllOthersEndToo) {
   LeaderRig rig;
   rig.on_leave_out = [](int rank, const Status&) { ADD_FAILURE() << "worker " << rank; };
