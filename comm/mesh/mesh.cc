@@ -12,12 +12,13 @@
 namespace tributary::mesh {
 namespace {
 
-/// Communicators of which this rank hears before it makes them: the next one, as a rule.
+/// The bound on one sender's communicators that do not exist here yet. Usually there is one: the
+/// sender has regrouped first.
 constexpr std::ptrdiff_t kMostEarly = 16;
 constexpr int kMostRanks = 1024;
 /// Between two tries to connect to a rank that rank 0 has named.
 constexpr std::chrono::seconds kConnectPause{1};
-/// For blocks that have not left when a rank ends; where it was left by all others, in vain.
+/// How long the destructor waits for blocks that have not been sent.
 constexpr std::chrono::seconds kLeave{1};
 
 Status lost_status(int rank, const Status& why) {
@@ -30,7 +31,7 @@ Mesh::Mesh(MeshConfig config, const MakeTransport& make_transport, Clock& clock)
     : config_(std::move(config)), clock_(clock), links_(static_cast<std::size_t>(config_.ranks)) {
   TransportConfig transport = config_.transport;
   transport.secret_of = [this](std::uint64_t id) -> std::optional<Secret> {
-    // Rank 0 says itself to whom it does not expect that it does not.
+    // Rank 0 also lets in ranks that it does not have, to tell them why they are refused.
     const int ranks = config_.rank == 0 ? kMostRanks : config_.ranks;
     const bool comes = std::cmp_less(config_.rank, id) && std::cmp_less(id, ranks);
     return comes ? std::optional(config_.secret) : std::nullopt;
@@ -40,7 +41,7 @@ Mesh::Mesh(MeshConfig config, const MakeTransport& make_transport, Clock& clock)
   transport_ = make_transport(transport, *this);
 }
 
-/// A rank that has ended its last call may still have the others' blocks of it to send.
+/// The last call may have returned before its blocks were sent to the others, who still need them.
 Mesh::~Mesh() {
   {
     std::unique_lock lock(mutex_);
@@ -59,15 +60,16 @@ Status Mesh::meet(Deadline deadline) {
   if (rank() > 0) connect(0, leader);
   while (true) {
     const Time look = std::min(clock_.now() + kConnectPause, deadline.when());
-    clock_.wait_until(changed_, lock, look, [this] { return complete() || !refused_.ok(); });
+    clock_.wait_until(changed_, lock, look, [this] { return missing().empty() || !refused_.ok(); });
     if (!refused_.ok()) return refused_;
-    if (complete()) {
+    if (missing().empty()) {
       met_ = true;
       return {};
     }
     if (deadline.expired(clock_.now())) {
       return {ErrorCode::kDeadlineExceeded,
-              fmt::format("rank {} of {}: ranks {} have not come", rank(), ranks(), missing())};
+              fmt::format("rank {} of {}: ranks {} have not come", rank(), ranks(),
+                          fmt::join(missing(), ", "))};
     }
     for (int r = 1; r < rank(); ++r) {
       if (!link(r).lost.ok()) connect(r, std::string(link(r).address));
@@ -75,19 +77,12 @@ Status Mesh::meet(Deadline deadline) {
   }
 }
 
-bool Mesh::complete() const {
+std::vector<int> Mesh::missing() const {
+  std::vector<int> missing;
   for (int r = 0; r < ranks(); ++r) {
-    if (r != rank() && !link(r).up) return false;
+    if (r != rank() && !link(r).up) missing.push_back(r);
   }
-  return true;
-}
-
-std::string Mesh::missing() const {
-  std::vector<int> ranks_missing;
-  for (int r = 0; r < ranks(); ++r) {
-    if (r != rank() && !link(r).up) ranks_missing.push_back(r);
-  }
-  return fmt::format("{}", fmt::join(ranks_missing, ", "));
+  return missing;
 }
 
 void Mesh::send(PeerId peer, const auto& message) {
@@ -177,8 +172,9 @@ void Mesh::join(PeerId peer, int from, const MeshJoin& join) {
   send(peer, Accepted{});
   introduce(from);
   if (config_.log) {
-    config_.log(complete() ? fmt::format("all {} ranks have come", ranks())
-                           : fmt::format("rank {} has come; missing: {}", from, missing()));
+    config_.log(missing().empty() ? fmt::format("all {} ranks have come", ranks())
+                                  : fmt::format("rank {} has come; missing: {}", from,
+                                                fmt::join(missing(), ", ")));
   }
   notify();
 }
@@ -353,21 +349,20 @@ Status Mesh::wait(MeshGroup& group, std::uint64_t number, std::span<const int> p
   late.clear();
   std::unique_lock lock(mutex_);
   AwakeWait patience(deadline, clock_.now());
-  const auto comes = [&](int peer) { return !group.has(peer, number); };
+  const auto awaited = [&](int peer) { return !group.has(peer, number); };
   bool looks = true;
   while (true) {
     const auto seen = events_.load(std::memory_order_acquire);
-    const auto first = std::ranges::find_if(peers, comes);
-    if (first == peers.end()) return {};
+    if (std::ranges::none_of(peers, awaited)) return {};
     if (Status ended = group.ends(number); !ended.ok()) return ended;
     for (const int peer : peers) {
-      if (!comes(peer) || link(peer).lost.ok()) continue;
+      if (!awaited(peer) || link(peer).lost.ok()) continue;
       late.push_back(peer);
       return lost_status(peer, link(peer).lost);
     }
     const Time now = clock_.now();
     if (patience.over(now)) {
-      std::ranges::copy_if(peers, std::back_inserter(late), comes);
+      std::ranges::copy_if(peers, std::back_inserter(late), awaited);
       return {ErrorCode::kDeadlineExceeded,
               fmt::format("{}: {} of {} other ranks arrived before the deadline; missing: {}", call,
                           peers.size() - late.size(), peers.size(), fmt::join(late, ", "))};

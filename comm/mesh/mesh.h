@@ -98,8 +98,8 @@ class Mesh final : public TransportHandler {
   void left();
   /// Of a message from `from`.
   [[nodiscard]] std::shared_ptr<MeshGroup> group(std::uint64_t id, int from);
-  [[nodiscard]] bool complete() const;
-  [[nodiscard]] std::string missing() const;
+  /// The other ranks without a connection.
+  [[nodiscard]] std::vector<int> missing() const;
   void send(PeerId peer, const auto& message);
 
   const MeshConfig config_;

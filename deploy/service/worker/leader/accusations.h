@@ -22,7 +22,6 @@ class Accusations {
   /// Who was waited for by most; of several the highest rank. Rank 0 stays: a worker that waited
   /// for it goes itself.
   [[nodiscard]] std::optional<int> verdict() const;
-  void clear() { waited_for_.clear(); }
 
  private:
   std::uint64_t generation_ = 0;

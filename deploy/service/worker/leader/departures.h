@@ -14,7 +14,8 @@ class Departures {
   Departures(int workers, Duration patience)
       : states_(static_cast<std::size_t>(workers)), patience_(patience) {}
 
-  /// Whether it is the first wish to leave of a worker that is there, so that it is to be emptied.
+  /// Records the request of a worker to leave. Returns true if the worker must be emptied now: the
+  /// request is its first, and the worker is not gone.
   [[nodiscard]] bool ask(int rank, Time now);
   /// It cannot be emptied: it need not wait.
   void hurry(int rank, Time now) { states_[static_cast<std::size_t>(rank)].until = now; }

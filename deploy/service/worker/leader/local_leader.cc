@@ -156,10 +156,6 @@ void LocalLeader::answer(int rank, const wire::ControlRelayReply& verdicts) {
 }
 
 void LocalLeader::leave_out(int rank, const Status& reason) {
-  {
-    const std::lock_guard lock(mutex_);
-    accusations_.clear();
-  }
   left_out_[static_cast<std::size_t>(rank)] = true;
   const PeerId worker = workers_[static_cast<std::size_t>(rank)].exchange(0);
   if (worker == 0) return;

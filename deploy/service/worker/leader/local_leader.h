@@ -54,8 +54,7 @@ class LocalLeader final : public LeaderPort {
   void leave_out(int rank, const Status& reason);
   /// The pool's generation, after an order.
   void regrouped(std::uint64_t generation);
-  /// Who is to go by the words of those that waited for somebody in vain, since the last worker
-  /// was left out.
+  /// Who is to go, by the words of those that waited for somebody in vain in this generation.
   [[nodiscard]] std::optional<int> accused();
 
  private:

@@ -56,8 +56,6 @@ TEST(Accusations, TheLastWordOfAWorkerCounts) {
   accusations.add(1, 1, std::vector{2});
   accusations.add(1, 1, std::vector{3});
   EXPECT_EQ(accusations.verdict(), 3);
-  accusations.clear();
-  EXPECT_EQ(accusations.verdict(), std::nullopt);
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ TEST(LocalLeaderTest, AVerdictIsForOneWorker) {
   say(1, {2});
   say(2, {1});
   EXPECT_EQ(mine.local.accused(), 2);
-  mine.local.leave_out(2, {ErrorCode::kWorkerFailed, "waited for in vain"});
+  mine.local.regrouped(1);
   EXPECT_EQ(mine.local.accused(), std::nullopt) << "the other end stays";
   EXPECT_EQ(status_of([&] { say(1, {3}); }).code(), ErrorCode::kMalformedInput);
   EXPECT_EQ(status_of([&] { say(1, {-1}); }).code(), ErrorCode::kMalformedInput);
