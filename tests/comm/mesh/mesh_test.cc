@@ -8,12 +8,16 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/mesh/mesh_communicator.h"
+#include "comm/mesh/mesh_messages.h"
+#include "comm/wire/codec.h"
 #include "core/interface/clock.h"
 #include "tests/comm/collective_check.h"
 #include "tests/comm/mesh/mesh_ranks.h"
+#include "tests/comm/transport/silent_handler.h"
 
 namespace tributary::testing_support {
 namespace {
@@ -188,6 +192,51 @@ TEST_P(MeshTest, TheLastBlocksOfARankThatEndsArrive) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+/// A member that has proven the secret and sends what no mesh sends.
+TEST_P(MeshTest, WhatAMemberMayNotSendEndsItsConnection) {
+  const auto failure = [](std::uint64_t group, ErrorCode code) {
+    return std::pair(mesh::MessageType::kFailure,
+                     wire::encode(mesh::Failure{.group = group, .code = code, .message = "ended"}));
+  };
+  using Messages = std::vector<std::pair<mesh::MessageType, std::vector<std::byte>>>;
+  Messages many;
+  for (std::uint64_t group = 2; group < 2 + 17; ++group) {
+    many.push_back(failure(group, ErrorCode::kPoolFull));
+  }
+  const std::vector<std::pair<Messages, std::string>> cases = {
+      {{failure(1, ErrorCode::kOk)}, "rank 1 has failed without an error"},
+      {many, "messages for 17 communicators that are not known"},
+      {{{mesh::MessageType::kJoin, wire::encode(mesh::MeshJoin{.ranks = 2, .address = {}})}},
+       "rank 1 has come before"},
+      {{{mesh::MessageType::kMember, wire::encode(mesh::Member{.rank = 1, .address = {}})}},
+       "message type 67 from rank 1"},
+  };
+  for (const auto& [messages, reason] : cases) {
+    auto coming = come(0, 2);
+    const MeshConfig config = place_.config(1, 2);
+    SilentHandler handler;
+    const auto transport = place_.transport()({}, handler);
+    const PeerId zero = transport->connect(config.leader(), {.id = 1, .secret = config.secret});
+    const auto send = [&](mesh::MessageType type, std::vector<std::byte> header) {
+      transport->send(zero, {.type = static_cast<std::uint16_t>(type),
+                             .header = std::move(header),
+                             .payload = {},
+                             .sent = {}});
+    };
+    send(mesh::MessageType::kJoin, wire::encode(mesh::MeshJoin{.ranks = 2, .address = {}}));
+    const auto communicator = coming.get();
+    for (const auto& [type, header] : messages) send(type, header);
+    Status lost;
+    for (const Deadline deadline = ample_deadline(); lost.ok() && !deadline.expired();) {
+      lost = communicator->look_for_failure();
+      std::this_thread::yield();
+    }
+    EXPECT_EQ(lost.code(), ErrorCode::kWorkerFailed);
+    EXPECT_THAT(lost.message(), testing::HasSubstr(reason));
+    place_.listen_anew();
+  }
 }
 
 TEST_P(MeshTest, AnInterruptedCallEndsAndTellsItsPeers) {
