@@ -17,7 +17,8 @@ class SelfCommunicator final : public Communicator {
     return {};
   }
   void do_poison(const Status& /*reason*/) override {}
-  std::unique_ptr<Communicator> do_survivors(std::span<const int> /*members*/) override {
+  std::unique_ptr<Communicator> do_survivors(std::span<const int> /*members*/,
+                                             std::uint64_t /*generation*/) override {
     return make_self_communicator();
   }
 };

@@ -271,7 +271,8 @@ class ThreadCommunicator final : public Communicator {
   void do_poison(const Status& reason) override { state_->poison(reason); }
   Status do_look_for_failure() override { return state_->cause(); }
   void do_interrupt(const Status& reason) override { state_->poison(reason); }
-  std::unique_ptr<Communicator> do_survivors(std::span<const int> members) override {
+  std::unique_ptr<Communicator> do_survivors(std::span<const int> members,
+                                             std::uint64_t /*generation*/) override {
     return std::make_unique<ThreadCommunicator>(rank(), members,
                                                 state_->take_survivors(rank(), members));
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "comm/wire/codec.h"
@@ -28,7 +29,13 @@ Status lost_status(int rank, const Status& why) {
 }  // namespace
 
 Mesh::Mesh(MeshConfig config, const MakeTransport& make_transport, Clock& clock)
-    : config_(std::move(config)), clock_(clock), links_(static_cast<std::size_t>(config_.ranks)) {
+    : config_(std::move(config)),
+      clock_(clock),
+      links_(static_cast<std::size_t>(config_.ranks)),
+      slots_(static_cast<std::size_t>(config_.ranks)) {
+  for (int r = 0; r < ranks(); ++r) {
+    if (r != rank()) awaited_.push_back(r);
+  }
   TransportConfig transport = config_.transport;
   transport.secret_of = [this](std::uint64_t id) -> std::optional<Secret> {
     // Rank 0 also lets in ranks that it does not have, to tell them why they are refused.
@@ -77,11 +84,14 @@ Status Mesh::meet(Deadline deadline) {
   }
 }
 
+std::uint64_t Mesh::visit() const {
+  const std::lock_guard lock(mutex_);
+  return visit_;
+}
+
 std::vector<int> Mesh::missing() const {
   std::vector<int> missing;
-  for (int r = 0; r < ranks(); ++r) {
-    if (r != rank() && !link(r).up) missing.push_back(r);
-  }
+  std::ranges::copy_if(awaited_, std::back_inserter(missing), [&](int r) { return !link(r).up; });
   return missing;
 }
 
@@ -111,7 +121,12 @@ void Mesh::use(int with, PeerId peer) {
     ranks_of_.erase(used.peer);
     transport_->disconnect(used.peer);
   }
-  used = {.peer = peer, .up = false, .lost = {}, .address = {}};
+  used = {.peer = peer,
+          .up = false,
+          .lost = {},
+          .address = {},
+          .life = used.life + 1,
+          .left_out = used.left_out};
   ranks_of_[peer] = with;
 }
 
@@ -149,12 +164,13 @@ Status Mesh::judge(int from, const MeshJoin& join) const {
     return {ErrorCode::kInvalidArgument,
             fmt::format("rank {}, rank 0 expects 0 .. {}", from, ranks() - 1)};
   }
-  if (link(from).up) {
+  const bool open = slots_[static_cast<std::size_t>(from)].state == Slot::State::kOpen;
+  if (link(from).up && !open) {
     return {ErrorCode::kAlreadyExists, fmt::format("rank {} has come before, and is there", from)};
   }
-  if (met_) {
+  if (met_ && !open) {
     return {ErrorCode::kUnavailable,
-            fmt::format("the others go on without rank {} until all start again", from)};
+            fmt::format("rank {} was lost, and its slot is not open yet", from)};
   }
   return {};
 }
@@ -169,14 +185,29 @@ void Mesh::join(PeerId peer, int from, const MeshJoin& join) {
   use(from, peer);
   link(from).up = true;
   link(from).address = join.address;
-  send(peer, Accepted{});
+  if (met_) {
+    slot(from) = {.state = Slot::State::kArriving, .visit = ++visit_};
+    newcomers_.push_back({{from, link(from).life}, visit_});
+  }
+  accept(from);
   introduce(from);
-  if (config_.log) {
+  if (config_.log && met_) {
+    config_.log(fmt::format("another process has come for rank {}", from));
+  } else if (config_.log) {
     config_.log(missing().empty() ? fmt::format("all {} ranks have come", ranks())
                                   : fmt::format("rank {} has come; missing: {}", from,
                                                 fmt::join(missing(), ", ")));
   }
   notify();
+}
+
+void Mesh::accept(int newcomer) {
+  Accepted accepted{.visit = slot(newcomer).visit, .members = {}};
+  for (int r = 0; met_ && r < ranks(); ++r) {
+    const bool there = r == 0 || (link(r).up && slot(r).state == Slot::State::kMember);
+    if (there) accepted.members.push_back(r);
+  }
+  send(link(newcomer).peer, accepted);
 }
 
 void Mesh::introduce(int newcomer) {
@@ -185,6 +216,103 @@ void Mesh::introduce(int newcomer) {
     const int low = std::min(r, newcomer);
     send(link(std::max(r, newcomer)).peer, Member{.rank = low, .address = link(low).address});
   }
+}
+
+void Mesh::open_slot(int rank) {
+  const std::lock_guard lock(mutex_);
+  slot(rank) = {.state = Slot::State::kOpen};
+  for (int r = 1; r < ranks(); ++r) {  // who arrives need not wait for it
+    if (slot(r).state == Slot::State::kArriving) accept(r);
+  }
+}
+
+std::optional<Newcomer> Mesh::wait_newcomer() {
+  std::unique_lock lock(mutex_);
+  clock_.wait(changed_, lock, [this] { return closed_ || !newcomers_.empty(); });
+  if (closed_) return std::nullopt;
+  const Newcomer newcomer = newcomers_.front();
+  newcomers_.pop_front();
+  return newcomer;
+}
+
+void Mesh::turn_away(const Newcomer& newcomer, const Status& reason) {
+  const std::lock_guard lock(mutex_);
+  const auto& [rank, life] = newcomer.process;
+  const Link& from = link(rank);
+  if (slot(rank).state != Slot::State::kArriving || from.life != life || !from.up) return;
+  const PeerId peer = from.peer;
+  transport_->disconnect(peer);
+  lose(peer, reason);
+}
+
+void Mesh::close_door() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  notify();
+}
+
+std::vector<MeshPeer> Mesh::peers(std::span<const int> members) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<MeshPeer> peers;
+  for (const int member : members) {
+    if (member != rank()) peers.push_back({member, link(member).life});
+  }
+  return peers;
+}
+
+std::vector<MeshPeer> Mesh::go_on(std::span<const MeshPeer> before, std::span<const int> members) {
+  const std::lock_guard lock(mutex_);
+  for (const MeshPeer& peer : before) {
+    if (!std::ranges::binary_search(members, peer.rank)) link(peer.rank).left_out = peer.life;
+  }
+  std::vector<MeshPeer> peers;
+  for (const int member : members) {
+    if (member == rank()) continue;
+    const auto known = std::ranges::find(before, member, &MeshPeer::rank);
+    peers.push_back({member, known == before.end() ? 0 : known->life});
+    slot(member).state = Slot::State::kMember;
+  }
+  return peers;
+}
+
+Status Mesh::await(std::span<MeshPeer> peers, std::string_view call, Deadline deadline,
+                   std::vector<int>& late) {
+  late.clear();
+  std::unique_lock lock(mutex_);
+  AwakeWait patience(deadline, clock_.now());
+  while (true) {
+    late.clear();
+    for (MeshPeer& peer : peers) {
+      const Link& now = link(peer.rank);
+      if (peer.life == 0 && now.up && now.life > now.left_out) peer.life = now.life;
+      if (peer.life == 0) late.push_back(peer.rank);
+    }
+    if (late.empty()) return {};
+    for (const MeshPeer& peer : peers) {
+      if (Status lost = gone(peer); !lost.ok()) {
+        late = {peer.rank};
+        return lost;
+      }
+    }
+    const Time now = clock_.now();
+    if (patience.over(now)) {
+      return {ErrorCode::kDeadlineExceeded,
+              fmt::format("{}: no connection with ranks {} before the deadline", call,
+                          fmt::join(late, ", "))};
+    }
+    clock_.wait_until(changed_, lock, patience.next_look(now));
+  }
+}
+
+/// Why there is no connection any more with the process that a rank was; ok where there is one, or
+/// the process is still to come.
+Status Mesh::gone(const MeshPeer& peer) const {
+  const Link& now = link(peer.rank);
+  if (peer.life == 0) return {};
+  if (now.life != peer.life) {
+    return lost_status(peer.rank, {ErrorCode::kWorkerLost, "another process has come for it"});
+  }
+  return now.lost.ok() ? Status() : lost_status(peer.rank, now.lost);
 }
 
 std::shared_ptr<MeshGroup> Mesh::group(std::uint64_t id, int from) {
@@ -257,6 +385,9 @@ void Mesh::receive(PeerId peer, int from, MessageType type, std::span<const std:
   if (type == MessageType::kJoin && rank() == 0) {
     join(peer, from, wire::decode<MeshJoin>(header));
   } else if (type == MessageType::kAccepted && from == 0) {
+    const auto accepted = wire::decode<Accepted>(header);
+    visit_ = accepted.visit;
+    if (visit_ > 0) await_members(accepted.members);
     link(0).up = true;
     notify();
   } else if (type == MessageType::kRefused && from == 0) {
@@ -283,6 +414,17 @@ void Mesh::receive(PeerId peer, int from, MessageType type, std::span<const std:
   }
 }
 
+void Mesh::await_members(const std::vector<std::int32_t>& members) {
+  awaited_.clear();
+  for (const std::int32_t member : members) {
+    if (member < 0 || member >= ranks() || member == rank()) {
+      fail(ErrorCode::kMalformedInput, "rank {} of {} is to wait for rank {}", rank(), ranks(),
+           member);
+    }
+    awaited_.push_back(member);
+  }
+}
+
 void Mesh::on_disconnect(PeerId peer, const Status& reason) {
   const std::lock_guard lock(mutex_);
   lose(peer, reason);
@@ -296,6 +438,10 @@ void Mesh::lose(PeerId peer, const Status& reason) {
   if (lost >= ranks() || link(lost).peer != peer) return;
   link(lost).up = false;
   link(lost).lost = reason;
+  if (slot(lost).state == Slot::State::kArriving) {  // another one may come
+    slot(lost).state = Slot::State::kOpen;
+    std::erase_if(newcomers_, [&](const Newcomer& n) { return n.process.rank == lost; });
+  }
   if (lost == 0 && refused_.ok()) {
     // A rank 0 that cannot be reached may come, or come again.
     const bool final = reason.code() == ErrorCode::kPermissionDenied ||
@@ -344,25 +490,29 @@ void Mesh::send(int to, const Failure& failure) {
   if (link(to).up) send(link(to).peer, failure);
 }
 
-Status Mesh::wait(MeshGroup& group, std::uint64_t number, std::span<const int> peers,
+Status Mesh::wait(MeshGroup& group, std::uint64_t number, std::span<const MeshPeer> peers,
                   std::string_view call, Deadline deadline, std::vector<int>& late) {
   late.clear();
   std::unique_lock lock(mutex_);
   AwakeWait patience(deadline, clock_.now());
-  const auto awaited = [&](int peer) { return !group.has(peer, number); };
+  const auto awaited = [&](const MeshPeer& peer) { return !group.has(peer.rank, number); };
   bool looks = true;
   while (true) {
     const auto seen = events_.load(std::memory_order_acquire);
     if (std::ranges::none_of(peers, awaited)) return {};
     if (Status ended = group.ends(number); !ended.ok()) return ended;
-    for (const int peer : peers) {
-      if (!awaited(peer) || link(peer).lost.ok()) continue;
-      late.push_back(peer);
-      return lost_status(peer, link(peer).lost);
+    for (const MeshPeer& peer : peers) {
+      if (!awaited(peer)) continue;
+      if (Status lost = gone(peer); !lost.ok()) {
+        late.push_back(peer.rank);
+        return lost;
+      }
     }
     const Time now = clock_.now();
     if (patience.over(now)) {
-      std::ranges::copy_if(peers, std::back_inserter(late), awaited);
+      for (const MeshPeer& peer : peers) {
+        if (awaited(peer)) late.push_back(peer.rank);
+      }
       return {ErrorCode::kDeadlineExceeded,
               fmt::format("{}: {} of {} other ranks arrived before the deadline; missing: {}", call,
                           peers.size() - late.size(), peers.size(), fmt::join(late, ", "))};
@@ -395,14 +545,16 @@ std::optional<std::uint64_t> Mesh::end(MeshGroup& group, const Status& cause) {
   return group.told() ? std::nullopt : std::optional(number);
 }
 
-Status Mesh::failure(const MeshGroup& group, std::span<const int> peers, std::vector<int>& late) {
+Status Mesh::failure(const MeshGroup& group, std::span<const MeshPeer> peers,
+                     std::vector<int>& late) {
   late.clear();
   const std::lock_guard lock(mutex_);
   if (!group.cause().ok()) return group.cause();
-  for (const int peer : peers) {
-    if (link(peer).lost.ok()) continue;
-    late.push_back(peer);
-    return lost_status(peer, link(peer).lost);
+  for (const MeshPeer& peer : peers) {
+    if (Status lost = gone(peer); !lost.ok()) {
+      late.push_back(peer.rank);
+      return lost;
+    }
   }
   return {};
 }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,6 +24,18 @@
 
 namespace tributary::mesh {
 
+/// Another rank, as the process that it was when a communicator began with it.
+struct MeshPeer {
+  int rank = 0;
+  std::uint64_t life = 0;  // see Mesh::Link; 0: it is still to come
+};
+
+/// A process that has come in the place of a lost one.
+struct Newcomer {
+  MeshPeer process;
+  std::uint64_t visit = 0;  // 1, 2, ...
+};
+
 /// Every rank but 0 connects to rank 0 and says where it listens. Rank 0 tells the higher rank of
 /// each two that have come where the lower one is, and that one connects. On each connection both
 /// sides prove the mesh's secret first, so that a rank is who it says.
@@ -32,9 +45,12 @@ class Mesh final : public TransportHandler {
   Mesh(MeshConfig config, const MakeTransport& make_transport, Clock& clock);
   ~Mesh() override;
 
-  /// Returns when there is a connection with every other rank; kUnavailable where rank 0 is not
-  /// there (any more), otherwise what cannot be healed by another try.
+  /// Returns when there is a connection with every other rank, or in the place of a lost one with
+  /// those that are there; kUnavailable where rank 0 is not there (any more), otherwise what cannot
+  /// be healed by another try.
   [[nodiscard]] Status meet(Deadline deadline);
+  /// Of meet(): 0 at the start of all.
+  [[nodiscard]] std::uint64_t visit() const;
 
   [[nodiscard]] int rank() const noexcept { return config_.rank; }
   [[nodiscard]] int ranks() const noexcept { return config_.ranks; }
@@ -43,8 +59,28 @@ class Mesh final : public TransportHandler {
   [[nodiscard]] std::string_view name() const noexcept { return transport_->name(); }
   [[nodiscard]] const std::string& address() const noexcept { return transport_->address(); }
 
+  // For rank 0's door.
+
+  /// The process of `rank` is given up: another one may come.
+  void open_slot(int rank);
+  /// The next process that has come; no value after close_door().
+  [[nodiscard]] std::optional<Newcomer> wait_newcomer();
+  /// Ends its connection, if it is not a member yet: another one may come.
+  void turn_away(const Newcomer& newcomer, const Status& reason);
+  void close_door();
+
   // For communicators.
 
+  /// The other ones of `members`, as they are now.
+  [[nodiscard]] std::vector<MeshPeer> peers(std::span<const int> members) const;
+  /// The other ones of `members`, who go on. Those that are not among `before` are still to come:
+  /// as other processes than those that were left out, which may live.
+  [[nodiscard]] std::vector<MeshPeer> go_on(std::span<const MeshPeer> before,
+                                            std::span<const int> members);
+  /// Waits until those of `peers` that are still to come have come, or one is lost; `late` as in
+  /// wait().
+  [[nodiscard]] Status await(std::span<MeshPeer> peers, std::string_view call, Deadline deadline,
+                             std::vector<int>& late);
   /// What arrives for the communicator `id`, from before this call as well.
   [[nodiscard]] std::shared_ptr<MeshGroup> open(std::uint64_t id);
   /// What arrives for it from now on is dropped.
@@ -55,7 +91,7 @@ class Mesh final : public TransportHandler {
   void send(int to, const Failure& failure);
   /// Waits until the blocks of call `number` from all of `peers` have arrived. After a failure that
   /// nobody has told it, `late` are those whose have not.
-  [[nodiscard]] Status wait(MeshGroup& group, std::uint64_t number, std::span<const int> peers,
+  [[nodiscard]] Status wait(MeshGroup& group, std::uint64_t number, std::span<const MeshPeer> peers,
                             std::string_view call, Deadline deadline, std::vector<int>& late);
   void release(MeshGroup& group, std::uint64_t number);
   /// The communicator has failed here. Returns the call in which the others fail too; no value if
@@ -65,7 +101,7 @@ class Mesh final : public TransportHandler {
   void interrupt(MeshGroup& group, const Status& cause);
   /// The cause of the group's end, or the loss of one of `peers`, which is in `late` then; ok
   /// without either.
-  [[nodiscard]] Status failure(const MeshGroup& group, std::span<const int> peers,
+  [[nodiscard]] Status failure(const MeshGroup& group, std::span<const MeshPeer> peers,
                                std::vector<int>& late);
 
   void on_open(PeerId peer, const Proven& who) override;
@@ -78,10 +114,17 @@ class Mesh final : public TransportHandler {
  private:
   /// This process' connection with a rank, or the last one.
   struct Link {
-    PeerId peer = 0;      // 0: none so far
-    bool up = false;      // proven by both sides; at rank 0: and joined
-    Status lost;          // why it has ended
-    std::string address;  // at which the rank listens, where it is known
+    PeerId peer = 0;             // 0: none so far
+    bool up = false;             // proven by both sides; at rank 0: and joined
+    Status lost;                 // why it has ended
+    std::string address;         // at which the rank listens, where it is known
+    std::uint64_t life = 0;      // connections so far: the process is another one with each
+    std::uint64_t left_out = 0;  // the life that the others go on without
+  };
+  /// What rank 0 knows of a rank, once all have met.
+  struct Slot {
+    enum class State : std::uint8_t { kMember, kOpen, kArriving } state = State::kMember;
+    std::uint64_t visit = 0;  // of the process that arrives, or has
   };
 
   [[nodiscard]] Link& link(int rank) { return links_[static_cast<std::size_t>(rank)]; }
@@ -90,10 +133,14 @@ class Mesh final : public TransportHandler {
   void use(int with, PeerId peer);
   void join(PeerId peer, int from, const MeshJoin& join);
   [[nodiscard]] Status judge(int from, const MeshJoin& join) const;
+  void accept(int newcomer);
   void introduce(int newcomer);
+  [[nodiscard]] Slot& slot(int rank) { return slots_[static_cast<std::size_t>(rank)]; }
+  void await_members(const std::vector<std::int32_t>& members);
   std::optional<Landing> receive(int from, const MeshBlock& block, std::size_t bytes);
   void receive(PeerId peer, int from, MessageType type, std::span<const std::byte> header);
   void lose(PeerId peer, const Status& reason);
+  [[nodiscard]] Status gone(const MeshPeer& peer) const;
   void notify();
   void left();
   /// Of a message from `from`.
@@ -113,6 +160,11 @@ class Mesh final : public TransportHandler {
   std::size_t leaving_ = 0;                                     // blocks that are being sent
   std::map<std::uint64_t, int> early_;  // groups that nobody here has opened: who sent for them
   Status refused_;                      // why this rank cannot come in
+  std::vector<int> awaited_;            // whom meet() waits for
+  std::uint64_t visit_ = 0;             // this rank's; at rank 0 the last one of any
+  std::vector<Slot> slots_;             // at rank 0; [rank]
+  std::deque<Newcomer> newcomers_;      // that nobody has taken
+  bool closed_ = false;                 // the door
   bool met_ = false;
   bool ending_ = false;
   std::unique_ptr<Transport> transport_;  // goes first: it calls the rest

@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
-#include <iterator>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -13,7 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "comm/mesh/late_communicator.h"
 #include "comm/mesh/mesh.h"
+#include "comm/mesh/start_record.h"
 #include "core/base/raw_bytes.h"
 #include "core/interface/clock.h"
 
@@ -22,6 +23,8 @@ namespace {
 
 using mesh::Mesh;
 using mesh::MeshGroup;
+using mesh::MeshPeer;
+using mesh::StartRecord;
 
 /// Between tries to reach a rank 0 that has not started yet, or goes on without this rank until it
 /// starts again: the first pause, and the longest.
@@ -31,17 +34,19 @@ constexpr std::chrono::milliseconds kLongestPause{3'000};
 /// The communicator of all ranks.
 constexpr std::uint64_t kAll = 1;
 
-/// Names the `nth` communicator of `members` that comes from `from`: alike on every member, and by
-/// FNV-1a over 64 bits no two alike.
-std::uint64_t group_of(std::uint64_t from, std::span<const int> members, std::uint64_t nth) {
+enum class Kind : std::uint8_t { kPair, kSurvivors };
+
+/// Names the communicator of a newcomer and rank 0, by its visit, or of survivors, by their
+/// generation: alike on every member, and by FNV-1a over 64 bits no two alike.
+std::uint64_t group_of(Kind kind, std::uint64_t number, std::span<const int> members) {
   std::uint64_t hash = 0xcbf29ce484222325;
   const auto add = [&](std::uint64_t value) {
     for (int byte = 0; byte < 8; ++byte, value >>= 8) {
       hash = (hash ^ (value & 0xff)) * 0x100000001b3;
     }
   };
-  add(from);
-  add(nth);
+  add(static_cast<std::uint64_t>(kind));
+  add(number);
   for (const int member : members) add(static_cast<std::uint64_t>(member));
   return hash;
 }
@@ -76,23 +81,30 @@ class SendBuffers {
 
 class MeshCommunicator final : public Communicator {
  public:
-  MeshCommunicator(std::shared_ptr<Mesh> mesh, std::uint64_t id, std::span<const int> members)
+  /// `others`: of the members. `record` may be null.
+  MeshCommunicator(std::shared_ptr<Mesh> mesh, std::uint64_t id, std::span<const int> members,
+                   std::vector<MeshPeer> others, std::shared_ptr<StartRecord> record = {})
       : Communicator(mesh->rank(), mesh->ranks(), members, mesh->clock()),
         mesh_(std::move(mesh)),
         id_(id),
-        group_(mesh_->open(id)) {
-    std::ranges::remove_copy(members, std::back_inserter(others_), rank());
-  }
+        group_(mesh_->open(id)),
+        others_(std::move(others)),
+        record_(std::move(record)) {}
   ~MeshCommunicator() override { mesh_->close(id_); }
   [[nodiscard]] std::string_view name() const noexcept override { return mesh_->name(); }
   [[nodiscard]] std::vector<int> waited_for() const override { return late_; }
+  [[nodiscard]] bool takes_newcomers() const noexcept override { return true; }
 
  protected:
   Status do_collective(const Collective& call, Deadline deadline) override {
+    if (calls_ == 0) {
+      Status status = mesh_->await(others_, collective_name(call.kind), deadline, late_);
+      if (!status.ok()) return status;
+    }
     const mesh::MeshBlock block{
         .group = id_, .number = ++calls_, .kind = static_cast<std::uint8_t>(call.kind)};
     const std::shared_ptr<RawBytes> staged = buffers_.copy(call.send);
-    for (const int peer : others_) {
+    for (const auto& [peer, life] : others_) {
       const std::span<const std::byte> part = call.block_to(peer);
       const std::span<const std::byte> bytes =
           part.empty()
@@ -107,10 +119,11 @@ class MeshCommunicator final : public Communicator {
         !status.ok()) {
       return status;
     }
-    for (const int peer : others_) {
+    for (const auto& [peer, life] : others_) {
       if (Status status = take(call, peer); !status.ok()) return status;
     }
     mesh_->release(*group_, calls_);
+    if (record_ != nullptr) record_->add(call);
     return {};
   }
 
@@ -118,7 +131,7 @@ class MeshCommunicator final : public Communicator {
     const std::optional<std::uint64_t> number = mesh_->end(*group_, reason);
     if (!number) return;
     const std::string message = fmt::format("rank {}: {}", rank(), reason.message());
-    for (const int peer : others_) {
+    for (const auto& [peer, life] : others_) {
       mesh_->send(peer,
                   mesh::Failure{
                       .group = id_, .number = *number, .code = reason.code(), .message = message});
@@ -126,9 +139,11 @@ class MeshCommunicator final : public Communicator {
   }
   Status do_look_for_failure() override { return mesh_->failure(*group_, others_, late_); }
   void do_interrupt(const Status& reason) override { mesh_->interrupt(*group_, reason); }
-  std::unique_ptr<Communicator> do_survivors(std::span<const int> members) override {
-    const std::uint64_t nth = made_[{members.begin(), members.end()}]++;
-    return std::make_unique<MeshCommunicator>(mesh_, group_of(id_, members, nth), members);
+  std::unique_ptr<Communicator> do_survivors(std::span<const int> members,
+                                             std::uint64_t generation) override {
+    return std::make_unique<MeshCommunicator>(mesh_,
+                                              group_of(Kind::kSurvivors, generation, members),
+                                              members, mesh_->go_on(others_, members));
   }
 
  private:
@@ -154,12 +169,20 @@ class MeshCommunicator final : public Communicator {
   std::shared_ptr<Mesh> mesh_;
   const std::uint64_t id_;
   std::shared_ptr<MeshGroup> group_;
-  std::vector<int> others_;  // all members but this rank, in order
+  std::vector<MeshPeer> others_;  // all members but this rank, in order
   std::uint64_t calls_ = 0;
   std::vector<int> late_;  // see waited_for()
   SendBuffers buffers_;
-  std::map<std::vector<int>, std::uint64_t> made_;  // survivors, by members
+  std::shared_ptr<StartRecord> record_;
 };
+
+/// Of rank 0 and the newcomer `rank`, one of which is `other`.
+std::unique_ptr<Communicator> make_pair(const std::shared_ptr<Mesh>& mesh, int rank,
+                                        std::uint64_t visit, std::vector<MeshPeer> other) {
+  const std::array members{0, rank};
+  return std::make_unique<MeshCommunicator>(mesh, group_of(Kind::kPair, visit, members), members,
+                                            std::move(other));
+}
 
 void check(const MeshConfig& config) {
   if (config.ranks < 1 || config.rank < 0 || config.rank >= config.ranks) {
@@ -186,7 +209,18 @@ std::unique_ptr<Communicator> join_mesh(const MeshConfig& config,
     auto mesh = std::make_shared<Mesh>(config, make_transport, clock);
     if (config.listening) config.listening(mesh->address());
     const Status met = mesh->meet(deadline);
-    if (met.ok()) return std::make_unique<MeshCommunicator>(std::move(mesh), kAll, members);
+    if (met.ok() && mesh->visit() > 0) {
+      auto pair = make_pair(mesh, config.rank, mesh->visit(), mesh->peers(std::array{0}));
+      return mesh::make_late_communicator(std::move(pair), clock);
+    }
+    if (met.ok()) {
+      std::shared_ptr<StartRecord> record;
+      if (config.door != nullptr) record = std::make_shared<StartRecord>();
+      if (config.door != nullptr) config.door->lead_to(mesh, record);
+      std::vector<MeshPeer> others = mesh->peers(members);
+      return std::make_unique<MeshCommunicator>(std::move(mesh), kAll, members, std::move(others),
+                                                std::move(record));
+    }
     mesh.reset();
     const Time again = clock.now() + pause;
     if (!may_come(met) || again >= deadline.when()) {
@@ -200,6 +234,51 @@ std::unique_ptr<Communicator> join_mesh(const MeshConfig& config,
     std::unique_lock lock(mutex);
     clock.wait_until(never, lock, again, [] { return false; });
   }
+}
+
+MeshDoor::MeshDoor() = default;
+MeshDoor::~MeshDoor() = default;
+
+void MeshDoor::lead_to(std::shared_ptr<Mesh> mesh, std::shared_ptr<StartRecord> record) {
+  mesh_ = std::move(mesh);
+  record_ = std::move(record);
+}
+
+void MeshDoor::started() {
+  record_->close();
+}
+
+void MeshDoor::open(int rank) {
+  mesh_->open_slot(rank);
+}
+
+std::optional<int> MeshDoor::wait() {
+  const auto newcomer = mesh_->wait_newcomer();
+  if (!newcomer) return std::nullopt;
+  newcomer_ = std::make_unique<mesh::Newcomer>(*newcomer);
+  return newcomer->process.rank;
+}
+
+Status MeshDoor::let_in(Deadline deadline) {
+  const auto& [process, visit] = *newcomer_;
+  const auto pair = make_pair(mesh_, process.rank, visit, {process});
+  const auto hold = [this](Communicator* held) {
+    const std::lock_guard lock(mutex_);
+    pair_ = held;
+    return !closed_;
+  };
+  Status in = hold(pair.get()) ? record_->answer(process.rank, *pair, deadline)
+                               : Status(ErrorCode::kUnavailable, "the pool ends");
+  hold(nullptr);
+  if (!in.ok()) mesh_->turn_away(*newcomer_, in);
+  return in;
+}
+
+void MeshDoor::close() {
+  mesh_->close_door();
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  if (pair_ != nullptr) pair_->interrupt({ErrorCode::kUnavailable, "the pool ends"});
 }
 
 }  // namespace tributary

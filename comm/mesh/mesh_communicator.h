@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "comm/mesh/mesh_door.h"
 #include "comm/transport/transport.h"
 #include "core/base/deadline.h"
 #include "core/interface/communicator.h"
@@ -29,11 +30,16 @@ struct MeshConfig {
   std::function<void(const std::string& bound)> listening = {};
   /// Receives lines for the operator while it waits. May be empty.
   std::function<void(const std::string&)> log = {};
+  /// Rank 0's, of a mesh whose lost ranks others may take the place of. It outlives the
+  /// communicator. Null: nobody comes later.
+  MeshDoor* door = nullptr;
 };
 
 /// All ranks, over one connection between each two, by the name of `make_transport`'s transport.
 /// Returns when this rank has a connection with every other; ranks start in any order, and one that
-/// ends before all have come may come again. Later it waits until rank 0 starts anew.
+/// ends before all have come may come again. Later it waits until its slot is open (MeshDoor), or
+/// rank 0 starts anew. In an open slot it gets a communicator that seems to be of all ranks: it
+/// makes the calls of a start on it, which rank 0 answers, and then those of survivors().
 ///
 /// A collective is one message from every rank to every other one, if only an empty one: a rank
 /// that returns knows that all others have begun the call. Bytes are copied to memory of the

@@ -3,13 +3,14 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/interface/collective.h"
 
 namespace tributary::mesh {
 
-inline constexpr std::uint16_t kVersion = 1;
+inline constexpr std::uint16_t kVersion = 2;
 
 /// The `type` of TransportHandler; others than those of a pool's data plane.
 enum class MessageType : std::uint16_t {
@@ -31,7 +32,9 @@ struct MeshJoin {
 
 struct Accepted {
   static constexpr MessageType kType = MessageType::kAccepted;
-  static void fields(auto& /*archive*/, auto& /*m*/) {}
+  std::uint64_t visit = 0;            // 0: at the start; else of another process in a slot
+  std::vector<std::int32_t> members;  // likewise: the other ranks that are there
+  static void fields(auto& archive, auto& m) { archive(m.visit, m.members); }
 };
 
 struct Refused {

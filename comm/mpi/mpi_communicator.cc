@@ -107,7 +107,8 @@ class MpiCommunicator final : public Communicator {
         std::string(message.data() + sizeof(code), static_cast<std::size_t>(bytes) - sizeof(code))};
   }
 
-  std::unique_ptr<Communicator> do_survivors(std::span<const int> members) override {
+  std::unique_ptr<Communicator> do_survivors(std::span<const int> members,
+                                             std::uint64_t /*generation*/) override {
     return std::make_unique<MpiCommunicator>(state_, contexts_, members);
   }
 

@@ -110,7 +110,8 @@ class NcclCommunicator final : public Communicator {
     bootstrap_.poison(reason);
   }
   Status do_look_for_failure() override { return bootstrap_.look_for_failure(); }
-  std::unique_ptr<Communicator> do_survivors(std::span<const int> /*members*/) override {
+  std::unique_ptr<Communicator> do_survivors(std::span<const int> /*members*/,
+                                             std::uint64_t /*generation*/) override {
     fail(ErrorCode::kUnsupported, "nccl: a GPU pool ends with a lost worker");
   }
 

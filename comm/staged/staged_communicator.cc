@@ -41,8 +41,9 @@ class StagedCommunicator final : public Communicator {
   void do_interrupt(const Status& reason) override { host_.interrupt(reason); }
   void do_poison(const Status& reason) override { host_.poison(reason); }
   Status do_look_for_failure() override { return host_.look_for_failure(); }
-  std::unique_ptr<Communicator> do_survivors(std::span<const int> members) override {
-    return std::make_unique<StagedCommunicator>(backend_, host_.survivors(members));
+  std::unique_ptr<Communicator> do_survivors(std::span<const int> members,
+                                             std::uint64_t generation) override {
+    return std::make_unique<StagedCommunicator>(backend_, host_.survivors(members, generation));
   }
 
  private:

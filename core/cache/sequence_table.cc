@@ -40,6 +40,19 @@ Sequence& SequenceTable::find(SequenceId id) {
   return const_cast<Sequence&>(at(id));
 }
 
+std::vector<Sequence> SequenceTable::all() const {
+  std::vector<Sequence> all;
+  all.reserve(sequences_.size());
+  for (const auto& [id, sequence] : sequences_) all.push_back(sequence);
+  std::ranges::sort(all, {}, &Sequence::id);
+  return all;
+}
+
+void SequenceTable::restore(std::span<const Sequence> all) {
+  sequences_.clear();
+  for (const Sequence& sequence : all) sequences_.emplace(sequence.id, sequence);
+}
+
 void SequenceTable::apply(const TableOp& op) {
   std::visit([this](const auto& alternative) { apply_op(alternative); }, op);
 }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <unordered_map>
 #include <variant>
 #include <vector>
@@ -28,8 +29,7 @@ struct Leaf {
 struct Sequence {
   SequenceId id = 0;
   std::uint32_t epoch = 0;  // +1 on admission, on truncation, and where rows were lost
-  /// The epoch before the first loss of rows since the last truncation; 0: none was lost. Not sent
-  /// with an admission.
+  /// The epoch before the first loss of rows since the last truncation; 0: none was lost.
   std::uint32_t lost_since = 0;
   std::int32_t home = 0;
   std::int64_t tag = 0;  // the caller's own name for it: the request's index in a replay
@@ -114,6 +114,10 @@ class SequenceTable {
   [[nodiscard]] bool contains(SequenceId id) const { return sequences_.contains(id); }
   /// Throws kNotFound.
   [[nodiscard]] const Sequence& at(SequenceId id) const;
+  /// All sequences, by id.
+  [[nodiscard]] std::vector<Sequence> all() const;
+  /// They are this table's now, as all() of an equal one gave them.
+  void restore(std::span<const Sequence> all);
   /// Whether an operation gives pages to a leaf whose rows were lost. Throws as apply().
   [[nodiscard]] bool gives_rows_back(const TableOp& op) const;
 

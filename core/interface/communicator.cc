@@ -58,9 +58,10 @@ void Communicator::poison(const Status& reason) {
   do_poison(reason);
 }
 
-std::unique_ptr<Communicator> Communicator::survivors(std::span<const int> members) {
-  check_survivors(members, rank_, members_);
-  std::unique_ptr<Communicator> made = do_survivors(members);
+std::unique_ptr<Communicator> Communicator::survivors(std::span<const int> members,
+                                                      std::uint64_t generation) {
+  check_survivors(members, rank_, takes_newcomers() ? all_ranks(size_) : members_);
+  std::unique_ptr<Communicator> made = do_survivors(members, generation);
   poison({ErrorCode::kCommunicatorPoisoned,
           fmt::format("rank {} goes on with ranks {} alone", rank_, fmt::join(members, ", "))});
   return made;

@@ -128,15 +128,16 @@ class Communicator {
 
   [[nodiscard]] const Traffic& traffic() const noexcept { return traffic_; }
 
-  /// A communicator of those that are left: the same rank() and size(), but only `members` take
-  /// part: ascending ranks out of members(), this one among them. Its traffic begins at 0, and no
-  /// message of this communicator reaches it. What this communicator was made from (a host
-  /// communicator, a backend) outlives it; this communicator itself need not.
+  /// A communicator of those that go on: the same rank() and size(), but only `members` take part:
+  /// ascending ranks out of members(), this one among them; where takes_newcomers(), ranks whose
+  /// process is another one now as well. Its traffic begins at 0, and no message of this
+  /// communicator reaches it. What this communicator was made from (a host communicator, a backend)
+  /// outlives it; this communicator itself need not.
   ///
   /// This is not a collective call: it waits for nobody. All `members` make the same calls of it,
-  /// with the same lists in the same order, on this communicator and on those that came from it. A
-  /// rank that does not is missing in the next collective there, which fails as with any missing
-  /// rank.
+  /// with the same lists in the same order, on this communicator and on those that came from it, or
+  /// join in one of them; `generation` is larger with each, and the same on all. A rank that does
+  /// not is missing in the next collective there, which fails as with any missing rank.
   ///
   /// This communicator is poisoned, if it was not yet: a live rank that is not in `members` fails
   /// with that cause, or at its deadline.
@@ -144,7 +145,10 @@ class Communicator {
   /// Throws kInvalidArgument with the rank that is wrong in `members`, kUnsupported where a lost
   /// rank ends this kind of communicator, kUnavailable where survivors were made too often. Then
   /// nothing has changed.
-  [[nodiscard]] std::unique_ptr<Communicator> survivors(std::span<const int> members);
+  [[nodiscard]] std::unique_ptr<Communicator> survivors(std::span<const int> members,
+                                                        std::uint64_t generation);
+  /// Whether survivors() may bring in another process in the place of a lost one.
+  [[nodiscard]] virtual bool takes_newcomers() const noexcept { return false; }
 
  protected:
   /// All ranks take part. By the processes' clock.
@@ -166,7 +170,8 @@ class Communicator {
   /// Returns the failure that a peer or interrupt() reported, or ok: for calls that wait.
   [[nodiscard]] Status look();
   /// `members` are valid. This communicator is poisoned afterwards.
-  virtual std::unique_ptr<Communicator> do_survivors(std::span<const int> members) = 0;
+  virtual std::unique_ptr<Communicator> do_survivors(std::span<const int> members,
+                                                     std::uint64_t generation) = 0;
 
  private:
   Status finish(Status status);

@@ -69,6 +69,7 @@ IngestTable::IngestTable(int rank, int layers, int leaf_tokens)
 void IngestTable::open(const Sequence& sequence) {
   Entry entry;
   entry.epoch = sequence.epoch;
+  entry.lost_since = sequence.lost_since;
   entry.home = sequence.home;
   entry.present_tokens = sequence.present_tokens;
   entry.layers.resize(static_cast<std::size_t>(layers_));

@@ -153,9 +153,13 @@ void Worker::perform(const Order& order, RoundReport& report) {
   times_ = {};
   Status outcome;
   const Status own = status_of([&] {
-    if (!order.members.empty()) regroup(order.members);
+    if (!order.members.empty()) regroup(order);
     executor_->trim(clock_.now());
-    for (const TableOp& op : order.ops) apply(op, order.round, report);
+    if (!std::exchange(has_table_, true) && order.table) {
+      begin_with(*order.table);
+    } else {
+      for (const TableOp& op : order.ops) apply(op, order.round, report);
+    }
     drained_round_ = std::min(ingest_.drained_round(), order.round);
     const Time begin = clock_.now();
     copy_us_ = 0;
@@ -189,16 +193,17 @@ void Worker::perform(const Order& order, RoundReport& report) {
   copies_made_ = order.copies.empty() || report.status.ok();
 }
 
-/// Those that are left go on, under the ranks that they have.
-void Worker::regroup(std::span<const std::int32_t> members) {
+/// Those that it names go on, under the ranks that they have.
+void Worker::regroup(const Order& order) {
+  const std::span<const std::int32_t> members = order.members;
   if (!std::ranges::binary_search(members, communicator_->rank())) {
     fail(ErrorCode::kPoolLost, "worker {} was given up by its pool, which goes on without it",
          communicator_->rank());
   }
-  ++generation_;
+  generation_ = order.generation;
   const bool one = communicator_ == exchange_;
-  auto next = communicator_->survivors(members);
-  auto exchange = one ? nullptr : exchange_->survivors(members);
+  auto next = communicator_->survivors(members, generation_);
+  auto exchange = one ? nullptr : exchange_->survivors(members, generation_);
   const std::lock_guard lock(communicators_);
   survivors_ = std::move(next);
   communicator_ = survivors_.get();
@@ -211,6 +216,15 @@ void Worker::regroup(std::span<const std::int32_t> members) {
 void Worker::leave(const Status& reason) {
   communicator_->poison(reason);
   exchange_->poison(reason);
+}
+
+/// This process has come in the place of a lost one, and has no rows.
+void Worker::begin_with(std::span<const Sequence> table) {
+  table_->restore(table);
+  for (const Sequence& sequence : table) {
+    ingest_.open(sequence);
+    arriving_.insert(sequence.id);
+  }
 }
 
 void Worker::apply(const TableOp& op, std::uint64_t round, RoundReport& report) {

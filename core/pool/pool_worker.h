@@ -146,7 +146,8 @@ class Worker {
   /// One by which this rank judges the others.
   [[nodiscard]] Deadline deadline_in(Duration timeout) const;
   void perform(const Order& order, RoundReport& report);
-  void regroup(std::span<const std::int32_t> members);
+  void regroup(const Order& order);
+  void begin_with(std::span<const Sequence> table);
   void leave(const Status& reason);
   [[nodiscard]] std::vector<int> waited_for() const;
   void apply(const TableOp& op, std::uint64_t round, RoundReport& report);
@@ -160,6 +161,7 @@ class Worker {
   Backend& backend_;
   std::mutex communicators_;      // held where these are changed, and by interrupt()
   std::uint64_t generation_ = 0;  // how often the pool has regrouped
+  bool has_table_ = false;        // an order has come
   bool stopping_ = false;         // others end when they have carried out the last order
   /// Of the members: given at first, then the survivors that it owns.
   Communicator* communicator_;

@@ -103,6 +103,7 @@ void Losses::take_worker(std::int32_t worker) {
     fail(ErrorCode::kFailedPrecondition, "worker {} is taken again, and was not lost", worker);
   }
   ledger_.set_lost(worker, false);
+  ledger_.set_draining(worker, false);
 }
 
 std::vector<SequenceId> Losses::give_room() {

@@ -1,6 +1,7 @@
-// Layout: round, members, stop, number of operations; per operation its kind (its index in the
-// variant) and its fields in the order of declaration; the copies and the step's items as lists;
-// the canary. No struct with padding is written as it lies in memory: those bytes hold anything.
+// Layout: round, members, generation, the table if there is one, stop, number of operations; per
+// operation its kind (its index in the variant) and its fields in the order of declaration; the
+// copies and the step's items as lists; the canary. No struct with padding is written as it lies in
+// memory: those bytes hold anything.
 #include "core/sequencer/order.h"
 
 #include <type_traits>
@@ -23,11 +24,10 @@ enum class Kind : std::uint8_t {
   kLose
 };
 
-void encode(const AdmitOp& op, ByteWriter& out) {
-  const Sequence& s = op.sequence;
-  out.value(Kind::kAdmit);
+void encode(const Sequence& s, ByteWriter& out) {
   out.value(s.id);
   out.value(s.epoch);
+  out.value(s.lost_since);
   out.value(s.home);
   out.value(s.tag);
   out.value(s.prompt_tokens);
@@ -39,6 +39,11 @@ void encode(const AdmitOp& op, ByteWriter& out) {
     out.value(leaf.owner);
     out.list(std::span<const std::int32_t>(leaf.pages));
   }
+}
+
+void encode(const AdmitOp& op, ByteWriter& out) {
+  out.value(Kind::kAdmit);
+  encode(op.sequence, out);
 }
 
 void encode(const ExtendOp& op, ByteWriter& out) {
@@ -100,10 +105,11 @@ void encode(const TableOp& op, ByteWriter& out) {
   std::visit([&out](const auto& alternative) { encode(alternative, out); }, op);
 }
 
-AdmitOp decode_admit(ByteReader& in) {
+Sequence decode_sequence(ByteReader& in) {
   Sequence s;
   s.id = in.value<SequenceId>();
   s.epoch = in.value<std::uint32_t>();
+  s.lost_since = in.value<std::uint32_t>();
   s.home = in.value<std::int32_t>();
   s.tag = in.value<std::int64_t>();
   s.prompt_tokens = in.value<std::int64_t>();
@@ -115,7 +121,7 @@ AdmitOp decode_admit(ByteReader& in) {
     const auto owner = in.value<std::int32_t>();
     s.leaves.push_back({owner, in.list<std::int32_t>()});
   }
-  return {std::move(s)};
+  return s;
 }
 
 ExtendOp decode_extend(ByteReader& in) {
@@ -179,7 +185,7 @@ TableOp decode_op(ByteReader& in) {
   const auto kind = in.value<Kind>();
   switch (kind) {
     case Kind::kAdmit:
-      return decode_admit(in);
+      return AdmitOp{decode_sequence(in)};
     case Kind::kExtend:
       return decode_extend(in);
     case Kind::kCommit:
@@ -207,6 +213,12 @@ std::vector<std::byte> encode_order(const Order& order) {
   ByteWriter out;
   out.value(order.round);
   out.list(std::span<const std::int32_t>(order.members));
+  out.value(order.generation);
+  out.value(static_cast<std::uint8_t>(order.table.has_value()));
+  if (order.table) {
+    out.value(static_cast<std::uint32_t>(order.table->size()));
+    for (const Sequence& sequence : *order.table) encode(sequence, out);
+  }
   out.value(static_cast<std::uint8_t>(order.stop));
   out.value(static_cast<std::uint32_t>(order.ops.size()));
   for (const TableOp& op : order.ops) encode(op, out);
@@ -223,6 +235,12 @@ Order decode_order(std::span<const std::byte> bytes) {
   Order order;
   order.round = in.value<std::uint64_t>();
   order.members = in.list<std::int32_t>();
+  order.generation = in.value<std::uint64_t>();
+  if (in.value<std::uint8_t>() != 0) {
+    order.table.emplace();
+    const auto sequences = in.value<std::uint32_t>();
+    for (std::uint32_t i = 0; i < sequences; ++i) order.table->push_back(decode_sequence(in));
+  }
   order.stop = in.value<std::uint8_t>() != 0;
   const auto ops = in.value<std::uint32_t>();
   for (std::uint32_t i = 0; i < ops; ++i) order.ops.push_back(decode_op(in));

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,6 +24,10 @@ struct Order {
   std::uint64_t round = 0;
   /// The ranks that take part from this order on, ascending; empty: those of before.
   std::vector<std::int32_t> members;
+  std::uint64_t generation = 0;  // with members: how often the pool has regrouped
+  /// Where another process comes in the place of a lost worker: all sequences as they are after
+  /// `ops`, which that worker begins with. Its first order; the others have them.
+  std::optional<std::vector<Sequence>> table;
   std::vector<TableOp> ops;      // applied in order, before the round
   std::vector<PageCopy> copies;  // of leaves that move, and of pages that were shared: after ops
   std::vector<StepItem> step;    // the items of the round; empty: none runs

@@ -212,6 +212,7 @@ std::function<bool()> first_signal_asks() {
 int run_pool(const WorkerOptions& options, const Launcher& launcher) {
   give_back_freed_memory();
   const bool alone = options.meeting.given();  // started by nobody who knows the others
+  MeshDoor door;
   const auto body = [&](Communicator& communicator) {
     WorkerEvents events;
     events.signals = true;
@@ -225,7 +226,8 @@ int run_pool(const WorkerOptions& options, const Launcher& launcher) {
     // Connects before anything is loaded. Only rank 0 has a control plane.
     ConnectControl connect_control;
     if (communicator.rank() == 0) connect_control = connect_by_link(options, events.signals);
-    run_worker(options, communicator, make_data_transport(), events, connect_control);
+    const PoolRanks ranks(communicator, alone && communicator.rank() == 0 ? &door : nullptr);
+    run_worker(options, ranks, make_data_transport(), events, connect_control);
   };
   if (!alone) {
     launcher.run(0, body);
@@ -233,7 +235,7 @@ int run_pool(const WorkerOptions& options, const Launcher& launcher) {
   }
   require_one_process("worker --slots", launcher);
   const auto communicator = meet_pool(
-      options,
+      options, door,
       [](const std::string& line) { stderr_lines().write(fmt::format("tributary: {}", line)); },
       steady_clock());
   run_worker_of(*communicator, body);

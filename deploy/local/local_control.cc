@@ -102,6 +102,9 @@ void LocalControl::tell(const FromPool& word) {
         ended->reason == "lease_expired" ? SequenceEnd::kLeaseExpired : SequenceEnd::kFreed,
         clock_.now());
   }
+  if (const auto* joined = std::get_if<WorkerJoined>(&word)) {
+    registry_.worker_joined(name_, joined->worker);
+  }
 }
 
 template <typename Answer>

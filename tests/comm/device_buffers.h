@@ -41,8 +41,9 @@ class DeviceBuffers final : public Communicator {
   }
   void do_poison(const Status& reason) override { inner_.poison(reason); }
   Status do_look_for_failure() override { return inner_.look_for_failure(); }
-  std::unique_ptr<Communicator> do_survivors(std::span<const int> members) override {
-    return std::make_unique<DeviceBuffers>(backend_, inner_.survivors(members));
+  std::unique_ptr<Communicator> do_survivors(std::span<const int> members,
+                                             std::uint64_t generation) override {
+    return std::make_unique<DeviceBuffers>(backend_, inner_.survivors(members, generation));
   }
 
  private:

@@ -121,14 +121,14 @@ std::vector<int> without(std::vector<int> members, int lost) {
 std::unique_ptr<Communicator> without_last(Communicator& whole) {
   const int lost = whole.size() - 1;
   lose(whole, lost, Loss::kPoison, 8);
-  return whole.rank() == lost ? nullptr : whole.survivors(without(members_of(whole), lost));
+  return whole.rank() == lost ? nullptr : whole.survivors(without(members_of(whole), lost), 1);
 }
 
 /// `members` are refused with `text` in the message, and nothing has changed.
 void expect_refused(Communicator& communicator, const std::vector<int>& members,
                     const std::string& text) {
   const bool poisoned = communicator.poisoned();
-  const Status status = status_of([&] { (void)communicator.survivors(members); });
+  const Status status = status_of([&] { (void)communicator.survivors(members, 1); });
   EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument);
   EXPECT_NE(status.message().find(text), std::string::npos)
       << status.message() << "; expected: " << text;
@@ -154,7 +154,7 @@ TEST_P(CommunicatorConformance, SurvivorsGoOnAfterEachLoss) {
           lose(*current, lost, loss, bytes);
           if (current->rank() == lost) return;
           const std::vector<int> left = without(present, lost);
-          survivors.push_back(current->survivors(left));
+          survivors.push_back(current->survivors(left, survivors.size() + 1));
           EXPECT_TRUE(current->poisoned());
           current = survivors.back().get();
           EXPECT_EQ(current->rank(), whole.rank());
@@ -172,8 +172,8 @@ TEST_P(CommunicatorConformance, SurvivorsGoOnAfterEachLoss) {
 TEST_P(CommunicatorConformance, SurvivorsOutliveWhatTheyCameFrom) {
   if (!GetParam().has_survivors) return;
   run([](Communicator& whole) {
-    std::unique_ptr<Communicator> current = whole.survivors(whole.members());
-    current = current->survivors(current->members());
+    std::unique_ptr<Communicator> current = whole.survivors(whole.members(), 1);
+    current = current->survivors(current->members(), 2);
     check_calls(*current, 12);
   });
 }
@@ -182,8 +182,8 @@ TEST_P(CommunicatorConformance, SurvivorsMayBeAskedForAgain) {
   if (!GetParam().has_survivors) return;
   run([](Communicator& whole) {
     // The same list twice, out of the same: the second is another communicator.
-    const std::unique_ptr<Communicator> first = whole.survivors(whole.members());
-    const std::unique_ptr<Communicator> second = whole.survivors(whole.members());
+    const std::unique_ptr<Communicator> first = whole.survivors(whole.members(), 1);
+    const std::unique_ptr<Communicator> second = whole.survivors(whole.members(), 2);
     check_calls(*second, 13);
     first->poison({ErrorCode::kWorkerFailed, "page 812 is gone"});
     check_calls(*second, 14);
@@ -195,7 +195,7 @@ TEST_P(CommunicatorConformance, SurvivorsAreWithoutThoseThatAreNotAsked) {
   run([](Communicator& whole) {
     const int lost = whole.size() - 1;
     if (whole.rank() != lost) {
-      const auto survivors = whole.survivors(without(members_of(whole), lost));
+      const auto survivors = whole.survivors(without(members_of(whole), lost), 1);
       EXPECT_EQ(gather(whole, 8).code(), ErrorCode::kCommunicatorPoisoned);
       check_calls(*survivors, 15);
       return;
@@ -283,7 +283,9 @@ TEST_P(CommunicatorConformance, SurvivorsAreOfAWellFormedList) {
     if (size == 1) return;
     const auto survivors = without_last(whole);
     if (survivors == nullptr) return;
-    expect_refused(*survivors, members_of(whole), "rank " + std::to_string(size - 1) + " is not");
+    if (!survivors->takes_newcomers()) {
+      expect_refused(*survivors, members_of(whole), "rank " + std::to_string(size - 1) + " is not");
+    }
     check_calls(*survivors, 17);
   });
 }
@@ -291,7 +293,7 @@ TEST_P(CommunicatorConformance, SurvivorsAreOfAWellFormedList) {
 TEST_P(CommunicatorConformance, WhoHasNoSurvivorsSaysSo) {
   if (GetParam().has_survivors) return;
   run([](Communicator& whole) {
-    const Status status = status_of([&] { (void)whole.survivors(whole.members()); });
+    const Status status = status_of([&] { (void)whole.survivors(whole.members(), 1); });
     EXPECT_EQ(status.code(), ErrorCode::kUnsupported);
     EXPECT_TRUE(status.message().starts_with(whole.name())) << status.message();
     EXPECT_FALSE(whole.poisoned());

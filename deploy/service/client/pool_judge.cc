@@ -73,7 +73,8 @@ void PoolJudge::judge(const std::vector<SilentWorker>& silent) {
         fmt::format("{}, and the control plane says: {}",
                     gone ? "it cannot be reached" : "it does not answer", word.last.message());
     // Any other answer says nothing about the pool: deadlines end calls that are lost.
-    if (lost.contains(address)) {
+    const bool replaced = !word.addresses.empty() && !known.contains(address);
+    if (lost.contains(address) || replaced) {
       connections_.give_up(address, {ErrorCode::kWorkerLost,
                                      "its pool goes on without it: see TierClient::query()"});
     } else if (word.last.code() == ErrorCode::kPoolLost) {

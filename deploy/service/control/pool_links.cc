@@ -174,6 +174,13 @@ void PoolLinks::handle(std::uint64_t number, const SequenceEnded& message) {
       clock_.now());
 }
 
+void PoolLinks::handle(std::uint64_t number, WorkerJoined message) {
+  const std::string& pool = pool_of(number);
+  log_(LogLevel::kInfo, fmt::format("pool {}: another process is its worker {} now, at {}", pool,
+                                    message.worker.rank, message.worker.address));
+  registry_.worker_joined(pool, std::move(message.worker));
+}
+
 void PoolLinks::handle(std::uint64_t number, const Goodbye& /*message*/) {
   const std::string pool = pool_of(number);
   if (const auto* known = registry_.find(pool); known != nullptr && !known->sequences.empty()) {

@@ -77,6 +77,7 @@ class PoolLinks {
   void handle(std::uint64_t number, Heartbeat message);
   void handle(std::uint64_t number, const PoolReply& message);
   void handle(std::uint64_t number, const SequenceEnded& message);
+  void handle(std::uint64_t number, WorkerJoined message);
   void handle(std::uint64_t number, const Goodbye& message);
   void register_pool(std::uint64_t number, RegisterPool pool);
   void refuse(std::uint64_t number, const Error& error);

@@ -192,6 +192,16 @@ void PoolRegistry::set_draining(const std::string& name, bool draining, Time now
   pool.since = now;
 }
 
+void PoolRegistry::worker_joined(const std::string& name, WorkerInfo worker) {
+  Pool& pool = at(name);
+  if (worker.rank < 0 || std::cmp_greater_equal(worker.rank, pool.about.workers.size())) {
+    fail(ErrorCode::kMalformedInput, "worker {} has joined pool {}, which registered with {}",
+         worker.rank, name, pool.about.workers.size());
+  }
+  WorkerInfo& place = pool.about.workers[static_cast<std::size_t>(worker.rank)];
+  place = std::move(worker);
+}
+
 void PoolRegistry::lose(const std::string& name, std::string because, Time now,
                         std::optional<Time> gone_at) {
   const auto found = pools_.find(name);

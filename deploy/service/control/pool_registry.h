@@ -93,6 +93,8 @@ class PoolRegistry {
   /// Throws kMalformedInput if it reports other workers than the registration.
   void heartbeat(const std::string& name, Heartbeat heartbeat, Time now);
   void set_draining(const std::string& name, bool draining, Time now);
+  /// Throws kMalformedInput for a rank that the pool does not have.
+  void worker_joined(const std::string& name, WorkerInfo worker);
   /// The pool is lost, and its sequences with it. No effect on a lost or unknown one. With
   /// `gone_at` its sequences stay until then (or, of a lost one, no longer than until then): the
   /// network may be cut, and the same run brings them back.

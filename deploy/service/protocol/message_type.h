@@ -9,7 +9,7 @@
 namespace tributary::wire {
 
 inline constexpr std::uint32_t kMagic = 0x42495254;  // "TRIB"
-inline constexpr std::uint16_t kVersion = 14;
+inline constexpr std::uint16_t kVersion = 15;
 /// The bound on an encoded message (active messages of UCX over TCP carry headers of up to 8 KB).
 inline constexpr std::size_t kMaxHeaderBytes = 4096;
 

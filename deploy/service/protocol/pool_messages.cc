@@ -34,7 +34,7 @@ constexpr std::size_t kMaxSequencesOfMessage = 16'384;
 
 // The `type` of each message, in the order of the variants.
 constexpr std::array<std::string_view, std::variant_size_v<FromPool>> kFromPool{
-    "register", "sequences", "heartbeat", "reply", "ended", "goodbye"};
+    "register", "sequences", "heartbeat", "reply", "ended", "goodbye", "joined"};
 constexpr std::array<std::string_view, std::variant_size_v<ToPool>> kToPool{
     "registered", "admit", "free", "query", "set_draining", "drain_worker"};
 
@@ -51,12 +51,16 @@ void fields(Is<SequenceInfo> auto& m, const auto& visit) {
   visit.common(m);
 }
 
-void fields(Is<WorkerInfo> auto& m, const auto& visit) {
-  visit.rank(m.rank);
+void contact_fields(auto& m, const auto& visit) {
   visit("host", m.host, kMaxAddressBytes);
   visit("address", m.address, kMaxAddressBytes);
   visit("backend", m.backend, kMaxAddressBytes);
   visit("threads", m.threads, 0);
+}
+
+void fields(Is<WorkerInfo> auto& m, const auto& visit) {
+  visit.rank(m.rank);
+  contact_fields(m, visit);
 }
 
 void fields(Is<RegisterPool> auto& m, const auto& visit) {
@@ -114,6 +118,11 @@ void fields(Is<SequenceEnded> auto& m, const auto& visit) {
 }
 
 void fields(Is<Goodbye> auto& /*m*/, const auto& /*visit*/) {}
+
+void fields(Is<WorkerJoined> auto& m, const auto& visit) {
+  visit("rank", m.worker.rank, 0);
+  contact_fields(m.worker, visit);
+}
 
 void fields(Is<Registered> auto& m, const auto& visit) {
   visit("code", m.code);

@@ -19,7 +19,7 @@
 namespace tributary {
 
 /// Version of these messages; a pool of another version is refused when it registers.
-inline constexpr int kPoolProtocol = 12;
+inline constexpr int kPoolProtocol = 13;
 /// The bound on a registration with all of its sequences. A pool is full before it reaches that, so
 /// that what it holds can register.
 inline constexpr std::size_t kMaxRegistrationBytes = std::size_t{256} << 20;
@@ -91,6 +91,10 @@ struct SequenceEnded {
 };
 /// The pool's last word: it ends as planned, and holds no sequence.
 struct Goodbye {};
+/// Another process is in the place of a worker that was lost, or has left.
+struct WorkerJoined {
+  WorkerInfo worker;
+};
 
 // Control plane -> pool.
 
@@ -124,8 +128,8 @@ struct DrainWorker {
   bool draining = false;
 };
 
-using FromPool =
-    std::variant<RegisterPool, MoreSequences, Heartbeat, PoolReply, SequenceEnded, Goodbye>;
+using FromPool = std::variant<RegisterPool, MoreSequences, Heartbeat, PoolReply, SequenceEnded,
+                              Goodbye, WorkerJoined>;
 using ToPool = std::variant<Registered, Admit, Free, Query, SetDraining, DrainWorker>;
 
 /// A pool's registration as messages of some 128 KiB, so that the control plane, which reads one in

@@ -22,7 +22,11 @@ inline constexpr std::uint64_t kPoolItself = 0;
 struct Join {
   static constexpr MessageType kType = MessageType::kJoin;
   std::int32_t rank = 0;
-  static void fields(auto& archive, auto& m) { archive(m.rank); }
+  std::string host, address, backend;  // for clients: WorkerInfo
+  std::int32_t threads = 0;
+  static void fields(auto& archive, auto& m) {
+    archive(m.rank, m.host, m.address, m.backend, m.threads);
+  }
 };
 /// Payloads may be overtaken: the numbers give the order in which orders are carried out.
 struct PoolOrder {

@@ -75,7 +75,7 @@ wire::Token pool_key(const WorkerOptions& options, const wire::Token& run) {
   return derived(options, "key " + wire::token_text(run));
 }
 
-std::unique_ptr<Communicator> meet_pool(const WorkerOptions& options,
+std::unique_ptr<Communicator> meet_pool(const WorkerOptions& options, MeshDoor& door,
                                         const std::function<void(const std::string&)>& log,
                                         Clock& clock) {
   const std::string_view scheme = scheme_of(options);
@@ -106,6 +106,7 @@ std::unique_ptr<Communicator> meet_pool(const WorkerOptions& options,
     return advertised_address(options.advertise, bound);
   };
   config.log = log;
+  config.door = leads ? &door : nullptr;
   if (leads) {
     config.listening = [&](const std::string& bound) {
       log(fmt::format("waiting for {} other worker{} at {}", options.meeting.slots - 1,

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "comm/mesh/mesh_door.h"
 #include "comm/wire/access_token.h"
 #include "core/interface/clock.h"
 #include "core/interface/communicator.h"
@@ -14,11 +15,12 @@ namespace tributary {
 
 /// Waits for the other workers at MeetingOptions::leader, by the start timeout, and returns the
 /// communicator of all of them: over TCP, encrypted with the worker's certificate if it has one, or
-/// over UCX where that was asked for. Needs WorkerOptions::meeting. `log` receives lines for the
-/// operator. Throws as join_mesh() does, kInvalidArgument for an address without a
-/// port.
+/// over UCX where that was asked for. `door`: rank 0's, see MeshConfig. Needs
+/// WorkerOptions::meeting. `log` receives lines for the operator. Throws as join_mesh() does,
+/// kInvalidArgument for an address without a port.
 [[nodiscard]] std::unique_ptr<Communicator> meet_pool(
-    const WorkerOptions& options, const std::function<void(const std::string&)>& log, Clock& clock);
+    const WorkerOptions& options, MeshDoor& door,
+    const std::function<void(const std::string&)>& log, Clock& clock);
 
 /// The key of a pool whose workers have met so, of the run that is named `run`. Throws as
 /// read_token_file() does.

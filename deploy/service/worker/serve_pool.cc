@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -120,6 +121,47 @@ class Ticker {
   Thread thread_;  // goes last: it uses the rest
 };
 
+/// Rank 0 shows others in who come in the place of lost workers, on a thread of its own.
+class Doorkeeper {
+ public:
+  /// All outlive it. `door` may be null: nobody comes then.
+  Doorkeeper(MeshDoor* door, LocalLeader& leader, Duration patience,
+             std::function<void(const std::string&)> log, Clock& clock)
+      : door_(door), leader_(leader), patience_(patience), log_(std::move(log)), clock_(clock) {
+    if (door_ == nullptr) return;
+    door_->started();
+    thread_.emplace(clock, [this] { run(); });
+  }
+  ~Doorkeeper() {
+    if (!thread_) return;
+    door_->close();
+    thread_->join();
+  }
+  Doorkeeper(const Doorkeeper&) = delete;
+  Doorkeeper& operator=(const Doorkeeper&) = delete;
+
+  void leave_out(int rank, const Status& reason) {
+    leader_.leave_out(rank, reason);
+    if (door_ != nullptr) door_->open(rank);
+  }
+
+ private:
+  void run() {
+    while (const auto rank = door_->wait()) {
+      leader_.expect(*rank);
+      const Status in = door_->let_in(Deadline::after(clock_.now(), patience_));
+      if (!in.ok()) log_(fmt::format("worker {} did not come in: {}", *rank, in.message()));
+    }
+  }
+
+  MeshDoor* door_;
+  LocalLeader& leader_;
+  Duration patience_;
+  std::function<void(const std::string&)> log_;
+  Clock& clock_;
+  std::optional<Thread> thread_;
+};
+
 WorkerConfig worker_config(const WorkerOptions& options, const PoolModel& model,
                            const PoolCosts& costs) {
   return {.attention = static_cast<const AttentionShape&>(model.served),
@@ -231,9 +273,10 @@ void follow_leader(Worker& worker, RowsSender& pulls,
 
 }  // namespace
 
-void run_worker(const WorkerOptions& options, Communicator& communicator,
+void run_worker(const WorkerOptions& options, const PoolRanks& ranks,
                 const MakeTransport& make_transport, const WorkerEvents& caller_events,
                 const ConnectControl& connect_control, Clock& clock) {
+  Communicator& communicator = ranks.communicator;
   const int rank = communicator.rank();
   const bool leads = rank == 0;
   WorkerEvents events = caller_events;
@@ -292,7 +335,11 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
     events.log(fmt::format("data plane: {} ({})", transport.scheme, transport.reason));
     events.log(fmt::format("placement by {}", costs.source));
   } else {
-    parts.remote.connect(workers.front().address.data());
+    parts.remote.connect(workers.front().address.data(), {.rank = rank,
+                                                          .host = mine.host.data(),
+                                                          .address = mine.address.data(),
+                                                          .backend = mine.backend.data(),
+                                                          .threads = mine.threads});
   }
 
   // Beats go on while a round runs, and so does the watch over the others' beats.
@@ -325,6 +372,9 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
     follow_leader(worker, pulls, order_ended);
     return;
   }
+  // What exchanges over other communicators starts together alone.
+  Doorkeeper doorkeeper(device.exchange == nullptr ? ranks.door : nullptr, parts.local,
+                        start_timeout, events.log, clock);
   std::atomic<ControlChannel*> channel = nullptr;
   Leader leader(
       leader_config(options, model.pages, communicator.size(), pool_key, config.cost_model()),
@@ -339,7 +389,8 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
        .answer = [&](int to, const auto& verdicts) { parts.local.answer(to, verdicts); },
        .tell = [&](const FromPool& word) { channel.load()->tell(word); },
        .round = events.round,
-       .leave_out = [&](int rank, const Status& reason) { parts.local.leave_out(rank, reason); },
+       .leave_out = [&](int rank, const Status& reason) { doorkeeper.leave_out(rank, reason); },
+       .take_in = [&](int rank) { parts.local.take_in(rank); },
        .accused = [&] { return parts.local.accused(); },
        .between_orders = [&] { return worker.copies_made() && pulls.serve(); }},
       clock);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "comm/mesh/mesh_door.h"
 #include "core/base/error.h"
 #include "core/interface/clock.h"
 #include "core/interface/communicator.h"
@@ -40,11 +41,24 @@ struct WorkerEvents {
   std::function<bool()> asked_to_leave;
 };
 
+/// The ranks of a pool.
+struct PoolRanks {
+  // NOLINTNEXTLINE(google-explicit-constructor): most pools have no door
+  PoolRanks(Communicator& communicator, MeshDoor* door = nullptr)
+      : communicator(communicator), door(door) {}
+
+  Communicator& communicator;
+  /// Rank 0's, by which others come in the place of lost workers; null: nobody can. It outlives the
+  /// pool.
+  MeshDoor* door;
+};
+
 /// Returns after an orderly end of the whole pool. Otherwise throws the error that ended it or
 /// prevented its start (the same on every rank, if one of them knows it). `connect_control` is
 /// called on rank 0; it alone uses the options about a control plane (connect_by_link). Everything
-/// in here goes by `clock`.
-void run_worker(const WorkerOptions& options, Communicator& communicator,
+/// in here goes by `clock`. A process that has come by the door of a pool that runs calls this as
+/// all do that start together.
+void run_worker(const WorkerOptions& options, const PoolRanks& ranks,
                 const MakeTransport& make_transport, const WorkerEvents& events,
                 const ConnectControl& connect_control, Clock& clock = steady_clock());
 

@@ -193,9 +193,9 @@ TEST(ThreadGroup, PoisonFromOutsideReachesSurvivorsEvenThoseThatAreStillToCome) 
   ThreadGroup group(2);
   const std::unique_ptr<Communicator> whole = group.take(0);
   const std::vector<int> alone{0};
-  const std::unique_ptr<Communicator> before = whole->survivors(alone);
+  const std::unique_ptr<Communicator> before = whole->survivors(alone, 1);
   group.poison({ErrorCode::kWorkerFailed, "the power is out"});
-  const std::unique_ptr<Communicator> after = whole->survivors(alone);
+  const std::unique_ptr<Communicator> after = whole->survivors(alone, 1);
   for (Communicator* survivors : {before.get(), after.get()}) {
     EXPECT_EQ(survivors->broadcast({}, 0, ample_deadline()).message(), "the power is out");
   }
@@ -204,7 +204,7 @@ TEST(ThreadGroup, PoisonFromOutsideReachesSurvivorsEvenThoseThatAreStillToCome) 
 TEST(ThreadGroup, MismatchedSurvivorsAreComparedWithTheFirstOfThem) {
   run_ranks(3, [](Communicator& whole) {
     if (whole.rank() == 0) return;
-    const auto survivors = whole.survivors(std::vector<int>{1, 2});
+    const auto survivors = whole.survivors(std::vector<int>{1, 2}, 1);
     std::array<std::byte, 8> data{};
     const std::size_t bytes = whole.rank() == 1 ? 8 : 4;
     const Status status = survivors->broadcast(std::span(data).first(bytes), 1, ample_deadline());

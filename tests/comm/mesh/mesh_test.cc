@@ -124,12 +124,12 @@ TEST_P(MeshTest, WhoCannotComeIsToldWhy) {
   expect_refused(place_.config(1, 3), ErrorCode::kAlreadyExists, "rank 1 has come before");
 }
 
-TEST_P(MeshTest, WhoWasLostWaitsUntilAllStartAgain) {
+TEST_P(MeshTest, WhoWasLostWaitsUntilItsSlotIsOpenOrAllStartAgain) {
   auto all = meet(2);
   all[1].reset();
   while (all[0]->look_for_failure().ok()) std::this_thread::yield();
   std::promise<void> waits;
-  const std::string why = "the others go on without rank 1 until all start again";
+  const std::string why = "rank 1 was lost, and its slot is not open yet";
   MeshConfig config = place_.config(1, 2);
   config.log = [&](const std::string& line) {  // the same line once
     if (line.find(why) != std::string::npos) waits.set_value();
@@ -161,8 +161,8 @@ TEST_P(MeshTest, WhoseConnectionsEndIsLostToTheCallsThatNeedIt) {
   // Whoever waits for something else hears of it too.
   while (all[0]->look_for_failure().ok()) std::this_thread::yield();
   const std::vector<int> left = {0, 2};
-  const auto zero = all[0]->survivors(left);
-  const auto two = all[2]->survivors(left);
+  const auto zero = all[0]->survivors(left, 1);
+  const auto two = all[2]->survivors(left, 1);
   std::thread third([&] { EXPECT_TRUE(gather(*two).ok()); });
   EXPECT_TRUE(gather(*zero).ok());
   third.join();

@@ -60,8 +60,8 @@ TEST(MpiCommunicator, CommunicatorsDoNotDisturbEachOther) {
 TEST(MpiCommunicator, SurvivorsAreMadeEightTimes) {
   std::unique_ptr<Communicator> current =
       make_mpi_communicator(mpi_environment(), ample_deadline());
-  for (int loss = 0; loss < 8; ++loss) current = current->survivors(current->members());
-  const Status status = status_of([&] { (void)current->survivors(current->members()); });
+  for (int loss = 0; loss < 8; ++loss) current = current->survivors(current->members(), 2);
+  const Status status = status_of([&] { (void)current->survivors(current->members(), 2); });
   EXPECT_EQ(status.code(), ErrorCode::kUnavailable);
   EXPECT_EQ(status.message(),
             "mpi: all 9 communicators that were made at the start are used; after 8 losses a pool "

@@ -119,7 +119,7 @@ int run(int argc, char** argv) {
     const Status status =
         run_until_loss(*current, series, pids[static_cast<std::size_t>(members.back())]);
     line += fmt::format("{} {}", loss > 0 ? "," : "", error_code_name(status.code()));
-    current = current->survivors(std::span(members).first(members.size() - 1));
+    current = current->survivors(std::span(members).first(members.size() - 1), members.size());
   }
   const Time begin = std::chrono::steady_clock::now();
   for (std::uint64_t call = 0; call < kCalls; ++call) {

@@ -313,7 +313,7 @@ TEST_F(NcclFailure, WithoutAnIdentityAllThrowTheSame) {
 TEST_F(NcclFailure, ABootstrapWithAbsentRanksIsRefused) {
   run_ranks(2, [](Communicator& whole) {
     if (whole.rank() == 0) return;
-    const auto bootstrap = whole.survivors(std::vector<int>{1});
+    const auto bootstrap = whole.survivors(std::vector<int>{1}, 1);
     const Status status = status_of([&] { (void)make_nccl_communicator(*bootstrap, 1, ample()); });
     EXPECT_EQ(status.code(), ErrorCode::kUnsupported);
     EXPECT_EQ(status.message(), "nccl: only ranks 1 of 2 take part, all are needed");

@@ -42,7 +42,8 @@ class RecordingCommunicator final : public Communicator {
     if (!told_meanwhile.ok()) told = told_meanwhile;
   }
   Status do_look_for_failure() override { return told; }
-  std::unique_ptr<Communicator> do_survivors(std::span<const int> members) override {
+  std::unique_ptr<Communicator> do_survivors(std::span<const int> members,
+                                             std::uint64_t /*generation*/) override {
     next.throw_if_error();
     return std::make_unique<RecordingCommunicator>(rank(), size(), members);
   }
@@ -235,7 +236,7 @@ class CommunicatorSurvivors : public CommunicatorFront {
  protected:
   /// The message with which `members` are refused; nothing has changed then.
   std::string refusal(const std::vector<int>& members) {
-    const Status status = status_of([&] { (void)communicator_.survivors(members); });
+    const Status status = status_of([&] { (void)communicator_.survivors(members, 1); });
     EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument);
     EXPECT_FALSE(communicator_.poisoned());
     return status.message();
@@ -245,7 +246,7 @@ class CommunicatorSurvivors : public CommunicatorFront {
 TEST_F(CommunicatorSurvivors, KeepTheirPlacesAndEndWhatTheyCameFrom) {
   EXPECT_EQ(communicator_.members().size(), 3U);
   const std::vector<int> members{1, 2};
-  const auto survivors = communicator_.survivors(members);
+  const auto survivors = communicator_.survivors(members, 1);
   EXPECT_EQ(survivors->rank(), kRank);
   EXPECT_EQ(survivors->size(), kSize);
   EXPECT_EQ(std::vector<int>(survivors->members().begin(), survivors->members().end()), members);
@@ -257,14 +258,14 @@ TEST_F(CommunicatorSurvivors, KeepTheirPlacesAndEndWhatTheyCameFrom) {
 
 TEST_F(CommunicatorSurvivors, KeepTheFirstFailureOfWhatTheyCameFrom) {
   communicator_.poison(Status(ErrorCode::kPoolFull, "no memory on worker 1"));
-  (void)communicator_.survivors(std::vector<int>{1});
+  (void)communicator_.survivors(std::vector<int>{1}, 1);
   EXPECT_EQ(communicator_.poisons.size(), 1U) << "the peers are told once";
   EXPECT_EQ(communicator_.broadcast(recv_, 0, deadline_).code(), ErrorCode::kPoolFull);
 }
 
 TEST_F(CommunicatorSurvivors, ThatCannotBeMadeChangeNothing) {
   communicator_.next = Status(ErrorCode::kUnsupported, "not here");
-  EXPECT_EQ(status_of([&] { (void)communicator_.survivors(std::vector<int>{1}); }).code(),
+  EXPECT_EQ(status_of([&] { (void)communicator_.survivors(std::vector<int>{1}, 1); }).code(),
             ErrorCode::kUnsupported);
   EXPECT_FALSE(communicator_.poisoned());
 }
@@ -279,7 +280,7 @@ TEST_F(CommunicatorSurvivors, AreOfAWellFormedList) {
 }
 
 TEST_F(CommunicatorSurvivors, CountBytesToMembersAlone) {
-  const auto survivors = communicator_.survivors(std::vector<int>{0, 1});
+  const auto survivors = communicator_.survivors(std::vector<int>{0, 1}, 1);
   const Counts counts{2, 4, 0};
   EXPECT_TRUE(
       survivors->all_gather(std::span(send_).first(4), std::span(recv_).first(6), counts, deadline_)

@@ -55,8 +55,9 @@ class DeferredCommunicator final : public Communicator {
   }
   void do_poison(const Status& reason) override { inner_.poison(reason); }
   Status do_look_for_failure() override { return inner_.look_for_failure(); }
-  std::unique_ptr<Communicator> do_survivors(std::span<const int> members) override {
-    return std::make_unique<DeferredCommunicator>(inner_.survivors(members), queue_);
+  std::unique_ptr<Communicator> do_survivors(std::span<const int> members,
+                                             std::uint64_t generation) override {
+    return std::make_unique<DeferredCommunicator>(inner_.survivors(members, generation), queue_);
   }
 
  private:

@@ -26,7 +26,7 @@ void run_members(int ranks, const std::vector<int>& members,
                  const std::function<void(Communicator&)>& body) {
   run_ranks(ranks, [&](Communicator& whole) {
     if (std::ranges::find(members, whole.rank()) == members.end()) return;
-    body(*whole.survivors(members));
+    body(*whole.survivors(members, 1));
   });
 }
 

@@ -92,6 +92,10 @@ class EveryClient(Clients):
 
 
 class Losses(Failures):
+    def wait_states(self, tier, *states):
+        wait_until(lambda: [w["state"] for w in tier.cluster()["pools"][0]["workers"]]
+                   == list(states), f"its workers are {states}")
+
     def check_goes_on_without_killed_workers(self, mpirun):
         # Each has rows of every sequence.
         run = [32, 0.6, "--spread", "all"]
@@ -104,9 +108,7 @@ class Losses(Failures):
                 said = self.finish(client)
                 self.assertEqual(digest(said), expected)
                 self.assertRegex(said, r"pushed again +\d+ rows")
-                states = ["serving", "lost", "serving" if rank == 1 else "lost"]
-                wait_until(lambda: [w["state"] for w in tier.cluster()["pools"][0]["workers"]]
-                           == states, "it is told")
+                self.wait_states(tier, "serving", "lost", "serving" if rank == 1 else "lost")
                 tier.wait_all_free()
             self.assertEqual(tier.state("pool0"), "serving")
 
@@ -118,12 +120,12 @@ class Pools(Losses):
     def check_lost_and_back(self, number):
         with Tier(pools=(2, 2)) as tier:
             expected = digest(self.finish(self.start(tier, 4, 1)))
-            victim = self.decoding(tier, 1, 6)
+            victim = self.decoding(tier, 1, 12)
             (lost,) = wait_until(lambda: self.busy_pools(tier), "a pool has a sequence")
-            survivor = self.start(tier, 4, 1)
-            # Or it was too fast to be seen at work.
-            wait_until(lambda: len(self.busy_pools(tier)) == 2 or not survivor.alive(),
-                       "the other pool has one, too")
+            admitted = tier.metric("tributary_admissions_total", result="admitted")
+            survivor = self.start(tier, 4, 1)  # in the other one, which is empty
+            wait_until(lambda: tier.metric("tributary_admissions_total",
+                                           result="admitted") > admitted, "it was admitted")
             os.kill(tier.pools[lost].pids()[1], number)
             wait_until(lambda: tier.state(lost) == "lost", "the loss is noticed")
             self.assertIn("pool_lost", self.finish(victim, status=1))
@@ -165,9 +167,23 @@ class Pools(Losses):
             said = self.finish(client)
             self.assertEqual(digest(said), expected)
             self.assertNotIn("pushed again", said)
-            wait_until(lambda: [w["state"] for w in tier.cluster()["pools"][0]["workers"]]
-                       == ["serving", "left", "serving"], "it is told")
+            self.wait_states(tier, "serving", "left", "serving")
             tier.wait_all_free()
+            # Its slot is free, and so is that of one that is lost, for another process at another
+            # address: while clients decode, it gets rows like any other worker.
+            for rank, state in ((1, "left"), (2, "lost")):
+                client = self.decoding(tier, *run)
+                if state == "lost":
+                    pool.workers[rank].signal(signal.SIGKILL)
+                    self.wait_states(tier, "serving", "serving", "lost")
+                pool.restart(rank)
+                self.wait_states(tier, "serving", "serving", "serving")
+                self.assertEqual(digest(self.finish(client)), expected)
+                rows = tier.metric("tributary_worker_attended_rows_total", rank=str(rank))
+                self.assertEqual(digest(self.finish(self.start(tier, *run))), expected)
+                tier.wait_all_free()
+                self.assertGreater(tier.metric("tributary_worker_attended_rows_total", rank=str(rank)),
+                                   rows)
             # All that are left end with worker 0.
             pool.workers[0].signal(signal.SIGKILL)
             self.assertEqual(pool.workers[2].wait(), 1)

@@ -83,6 +83,12 @@ class Workers:
         return Service([*self.arguments, "--slot", slot, "--slots", slots or self.slots,
                         "--pool-secret-file", secret or self.secret.name])
 
+    def restart(self, slot):
+        """Another process in the place of one that has ended."""
+        self.workers[slot].wait()
+        self.workers[slot].close()
+        self.workers[slot] = self.start(slot)
+
     def alive(self):
         """Whether it may serve: it ends with worker 0."""
         return self.workers[0].alive()

@@ -25,6 +25,8 @@ class Departures {
   void gone(int rank, bool left) {
     states_[static_cast<std::size_t>(rank)] = {.left = left, .gone = true};
   }
+  /// Another worker is in its place.
+  void back(int rank) { states_[static_cast<std::size_t>(rank)] = {}; }
   /// When due() is to be asked again at the latest.
   [[nodiscard]] Time next_event(Time now) const;
   /// Whether the worker has left: it is not lost.

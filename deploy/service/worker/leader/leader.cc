@@ -56,10 +56,14 @@ void Leader::run() {
       const std::lock_guard lock(mutex_);
       desk_.receive(mail_, now);
       see_off(now);
+      for (const WorkerInfo& worker : mail_.joined) {
+        newcomers_.push_back(worker.rank);
+        joined_[worker.rank] = worker;
+      }
       desk_.end_leases(now);
       if (desk_.round_is_due(now)) form_round(now);
       stop = desk_.may_stop(now);
-      const bool due = desk_.take_order_due() || mail_.order_wanted;
+      const bool due = desk_.take_order_due() || mail_.order_wanted || !newcomers_.empty();
       order = stop || due || !round_.empty() || now >= move_schedule_.next_event() ||
               now >= last_order_ + order_interval();
     }
@@ -89,22 +93,38 @@ bool Leader::lose_workers() {
       gone.push_back({rank, {}});
     }
   }
-  // One may leave and be lost at the same time.
-  std::erase_if(gone, [&](const auto& lost) {
-    return std::ranges::find(members_, lost.rank) == members_.end();
-  });
-  if (gone.empty()) return false;
+  bool members = false;
   for (const auto& [rank, reason] : gone) {
+    const bool newcomer = std::erase(newcomers_, rank) > 0;
+    const bool member = std::erase(members_, rank) > 0;
+    if (!newcomer && !member) continue;  // one may leave and be lost at the same time
     if (links_.leave_out) links_.leave_out(rank, reason);
-    std::erase(members_, rank);
+    if (!member) continue;
+    members = true;
     inbox_.post_lost(rank, {});  // nor lost or silent once more
     const std::lock_guard lock(mutex_);
     departures_.gone(rank, reason.ok());
     desk_.lose_worker(rank, clock_.now());
   }
+  if (!members) return false;
   regroups_ = true;
   broken_ = {};
   return true;
+}
+
+/// The order that newcomers begin with has all sequences. What is decided later may be about them.
+void Leader::give_slots(Order& order) {
+  if (newcomers_.empty()) return;
+  order.table = desk_.sequencer().ledger().table().all();
+  for (const int rank : std::exchange(newcomers_, {})) {
+    members_.insert(std::ranges::lower_bound(members_, rank), rank);
+    desk_.sequencer().losses().take_worker(rank);
+    departures_.back(rank);
+    outbox_.tell_after_order(WorkerJoined{joined_.at(rank)});
+    if (links_.take_in) links_.take_in(rank);
+  }
+  desk_.want_order();  // there is room
+  regroups_ = true;
 }
 
 /// Workers that were asked to end are emptied first, unless the whole pool ends.
@@ -156,9 +176,13 @@ void Leader::lead(bool stop) {
     const std::lock_guard lock(mutex_);
     move_schedule_.prepare(clock_.now());
     order = desk_.sequencer().take_order();
+    give_slots(order);
   }
   order.stop = stop;
-  if (std::exchange(regroups_, false)) order.members = members_;
+  if (std::exchange(regroups_, false)) {
+    order.members = members_;
+    order.generation = ++generation_;
+  }
   const Time begin = clock_.now();
   const RoundReport report = lead_(order);
   last_order_ = clock_.now();
@@ -219,6 +243,9 @@ void Leader::measure_costs(const RoundReport& report) {
 
 void Leader::describe(RegisterPool& pool) const {
   const std::lock_guard lock(mutex_);
+  for (const auto& [rank, worker] : joined_) {
+    pool.workers.at(static_cast<std::size_t>(rank)) = worker;
+  }
   desk_.describe(pool);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <vector>
 
@@ -46,6 +47,7 @@ class Leader {
   [[nodiscard]] Duration order_interval() const;
   void form_round(Time now);
   [[nodiscard]] bool lose_workers();
+  void give_slots(Order& order);
   void see_off(Time now);
   [[nodiscard]] CanaryOrder choose_canary(Time now);
   void lead(bool stop);
@@ -65,6 +67,7 @@ class Leader {
   RequestDesk desk_;
   MoveSchedule move_schedule_;
   Departures departures_;
+  std::map<int, WorkerInfo> joined_;  // in the place of lost workers, by rank
 
   // The fields below belong to run()'s thread alone.
   LeaderOutbox outbox_;
@@ -76,6 +79,8 @@ class Leader {
   std::uint64_t canary_counter_ = 0;
   std::vector<std::int32_t> members_;  // ranks that are not lost
   bool regroups_ = false;              // the next order names them
+  std::uint64_t generation_ = 0;       // how often one has
+  std::vector<int> newcomers_;         // to be among them from the next order on
   /// Of the last order, if a collective failed: the next one comes when a lost worker is known.
   Status broken_;
   std::vector<WaitingItem> broken_round_;  // its items, or of one before it

@@ -7,7 +7,7 @@ namespace tributary {
 
 bool LeaderMail::empty() const noexcept {
   return items.empty() && relays.empty() && progress.empty() && requests.empty() &&
-         leaving.empty() && !stop && !order_wanted && ended.ok();
+         leaving.empty() && joined.empty() && !stop && !order_wanted && ended.ok();
 }
 
 void LeaderMail::clear() {
@@ -16,6 +16,7 @@ void LeaderMail::clear() {
   progress.clear();
   requests.clear();
   leaving.clear();
+  joined.clear();
   stop = false;
   order_wanted = false;
   ended = {};
@@ -76,12 +77,14 @@ void LeaderInbox::post_beat(const wire::Beat& beat) {
   peer.beat = beat;
 }
 
-void LeaderInbox::post_joined(int rank) {
+void LeaderInbox::post_joined(const WorkerInfo& worker) {
   {
     const std::lock_guard lock(mutex_);
-    Peer& peer = peers_.at(static_cast<std::size_t>(rank));
+    Peer& peer = peers_.at(static_cast<std::size_t>(worker.rank));
+    if (std::exchange(peer.lost, false)) mail_.joined.push_back(worker);
     peer.joined = true;
     peer.heard = clock_.now();
+    peer.beat = {};
   }
   changed_.notify_all();
 }

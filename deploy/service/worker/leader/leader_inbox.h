@@ -39,7 +39,8 @@ struct LeaderMail {
   std::vector<Relay> relays;
   std::vector<Progress> progress;
   std::vector<ToPool> requests;
-  std::vector<int> leaving;  // workers that were asked to end
+  std::vector<int> leaving;        // workers that were asked to end
+  std::vector<WorkerInfo> joined;  // in the place of lost workers
   bool stop = false;
   bool order_wanted = false;
   Status ended;  // the pool has ended
@@ -66,9 +67,10 @@ class LeaderInbox {
   /// Keeps only the latest of a sequence and worker.
   void post_progress(const wire::Progress& progress);
   void post_beat(const wire::Beat& beat);
-  void post_joined(int rank);
-  /// A worker is gone. Only the first loss of a worker counts. Ok: it has left, as it was asked to;
-  /// nobody is told.
+  /// A worker is here: at the start, or in the place of one that was lost, which it no longer is.
+  void post_joined(const WorkerInfo& worker);
+  /// A worker is gone. Only the first loss of a worker counts, until another one has joined. Ok: it
+  /// has left, as it was asked to; nobody is told.
   void post_lost(int rank, const Status& reason);
   /// A worker was asked to end, and the pool was not.
   void post_leaving(int rank);

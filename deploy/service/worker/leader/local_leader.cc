@@ -32,8 +32,7 @@ LocalLeader::LocalLeader(int workers, Peers& peers, HomeQueue& queue, Relays& re
       relays_(relays),
       inbox_(inbox),
       clock_(clock),
-      workers_(static_cast<std::size_t>(workers)),
-      left_out_(static_cast<std::size_t>(workers)) {}
+      slots_(static_cast<std::size_t>(workers)) {}
 
 void LocalLeader::take(int rank, wire::Items items) {
   wire::ItemsRefused refused{
@@ -66,30 +65,33 @@ void LocalLeader::take(int rank, const wire::Leaving& /*leaving*/) {
 
 void LocalLeader::take(int rank, const wire::WaitedFor& waited) {
   for (const int other : waited.ranks) {
-    if (other >= 0 && std::cmp_less(other, workers_.size())) continue;
+    if (other >= 0 && std::cmp_less(other, slots_.size())) continue;
     fail(ErrorCode::kMalformedInput, "worker {} waited for worker {}, the pool has {}", rank, other,
-         workers_.size());
+         slots_.size());
   }
   const std::lock_guard lock(mutex_);
   accusations_.add(waited.generation, rank, waited.ranks);
 }
 
 void LocalLeader::join(PeerId peer, const wire::Join& join, Time now) {
-  if (join.rank < 1 || static_cast<std::size_t>(join.rank) >= workers_.size()) {
+  if (join.rank < 1 || static_cast<std::size_t>(join.rank) >= slots_.size()) {
     fail(ErrorCode::kPermissionDenied, "a Join of rank {}: the pool has {} workers", join.rank,
-         workers_.size());
+         slots_.size());
   }
-  std::atomic<PeerId>& worker = workers_[static_cast<std::size_t>(join.rank)];
-  // Nobody comes in the place of a worker that is lost.
-  if (left_out_[static_cast<std::size_t>(join.rank)]) {
+  Slot& place = slot(join.rank);
+  if (place.left_out) {  // and nobody else is expected
     fail(ErrorCode::kPermissionDenied, "a Join of rank {}: the pool goes on without it", join.rank);
   }
-  if (worker != 0) {
+  if (place.peer != 0) {
     fail(ErrorCode::kAlreadyExists, "a second Join of rank {}, which is here", join.rank);
   }
   if (!peers_.introduce(peer, Peers::Role::kWorker, now, join.rank)) return;
-  worker = peer;
-  inbox_.post_joined(join.rank);
+  place.peer = peer;
+  inbox_.post_joined({.rank = join.rank,
+                      .host = join.host,
+                      .address = join.address,
+                      .backend = join.backend,
+                      .threads = join.threads});
 }
 
 std::optional<Landing> LocalLeader::receive(const Peers::Peer& from, wire::MessageType type,
@@ -115,12 +117,12 @@ void LocalLeader::lost(const Peers::Peer& peer, const Status& reason) {
 Status LocalLeader::send(std::span<const std::byte> order, Deadline deadline) {
   const auto leaving = std::make_shared<Leaving>();
   leaving->order.assign(order.begin(), order.end());
-  ++last_order_;
   std::size_t sent = 0;
-  for (std::size_t r = 1; r < workers_.size(); ++r) {
-    if (workers_[r] == 0) continue;
+  for (std::size_t r = 1; r < slots_.size(); ++r) {
+    Slot& to = slots_[r];
+    if (to.peer == 0 || !to.gets_orders) continue;
     ++sent;
-    peers_.send(workers_[r], wire::PoolOrder{.number = last_order_}, {leaving->order},
+    peers_.send(to.peer, wire::PoolOrder{.number = ++to.last_order}, {leaving->order},
                 [leaving](const Status& /*status*/) {
                   const std::lock_guard lock(leaving->mutex);
                   ++leaving->left;
@@ -142,25 +144,35 @@ Status LocalLeader::wait(std::vector<std::byte>& /*order*/, Deadline /*deadline*
 void LocalLeader::refuse(int rank, const wire::ItemsRefused& refused) {
   if (rank == 0) {
     queue_.refuse(refused);
-  } else if (workers_[static_cast<std::size_t>(rank)] != 0) {
-    peers_.send(workers_[static_cast<std::size_t>(rank)], refused);
+  } else if (slot(rank).peer != 0) {
+    peers_.send(slot(rank).peer, refused);
   }
 }
 
 void LocalLeader::answer(int rank, const wire::ControlRelayReply& verdicts) {
   if (rank == 0) {
     relays_.answer(verdicts);
-  } else if (workers_[static_cast<std::size_t>(rank)] != 0) {
-    peers_.send(workers_[static_cast<std::size_t>(rank)], verdicts);
+  } else if (slot(rank).peer != 0) {
+    peers_.send(slot(rank).peer, verdicts);
   }
 }
 
 void LocalLeader::leave_out(int rank, const Status& reason) {
-  left_out_[static_cast<std::size_t>(rank)] = true;
-  const PeerId worker = workers_[static_cast<std::size_t>(rank)].exchange(0);
+  slot(rank).left_out = true;
+  slot(rank).gets_orders = false;
+  const PeerId worker = slot(rank).peer.exchange(0);
   if (worker == 0) return;
   peers_.send(worker, wire::Left{{reason.code(), reason.message()}});  // if it lives
   (void)peers_.close(worker);
+}
+
+void LocalLeader::expect(int rank) {
+  slot(rank).left_out = false;
+}
+
+void LocalLeader::take_in(int rank) {
+  slot(rank).last_order = 0;
+  slot(rank).gets_orders = true;
 }
 
 void LocalLeader::regrouped(std::uint64_t generation) {

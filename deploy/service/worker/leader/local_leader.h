@@ -52,6 +52,10 @@ class LocalLeader final : public LeaderPort {
   /// The pool goes on without this worker, which hears why (ok: as it has asked): its connection
   /// ends, and it gets no more messages.
   void leave_out(int rank, const Status& reason);
+  /// Another worker that was lost before may join, in the place of this one. From any thread.
+  void expect(int rank);
+  /// It has, and gets orders from the next one on.
+  void take_in(int rank);
   /// The pool's generation, after an order.
   void regrouped(std::uint64_t generation);
   /// Who is to go, by the words of those that waited for somebody in vain in this generation.
@@ -66,15 +70,20 @@ class LocalLeader final : public LeaderPort {
   void take(int rank, const wire::Leaving& leaving);
   void take(int rank, const wire::WaitedFor& waited);
 
+  struct Slot {
+    std::atomic<PeerId> peer = 0;  // 0: not here yet, or left out
+    std::atomic<bool> left_out = false;
+    std::atomic<bool> gets_orders = true;
+    std::uint64_t last_order = 0;  // of this peer; the leader's thread
+  };
+  [[nodiscard]] Slot& slot(int rank) { return slots_[static_cast<std::size_t>(rank)]; }
+
   Peers& peers_;
   HomeQueue& queue_;
   Relays& relays_;
   LeaderInbox& inbox_;
   Clock& clock_;
-  /// By rank; 0: not here yet, or left out.
-  std::vector<std::atomic<PeerId>> workers_;
-  std::vector<std::atomic<bool>> left_out_;
-  std::uint64_t last_order_ = 0;
+  std::vector<Slot> slots_;  // by rank
   std::mutex mutex_;
   Accusations accusations_;  // mutex_
 };

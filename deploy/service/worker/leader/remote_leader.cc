@@ -27,10 +27,10 @@ RemoteLeader::RemoteLeader(int rank, const wire::Token& pool_key, Peers& peers, 
       relays_(relays),
       clock_(clock) {}
 
-void RemoteLeader::connect(const std::string& address) {
+void RemoteLeader::connect(const std::string& address, const wire::Join& own) {
   leader_ =
       peers_.connect_leader(address, {.id = wire::kPoolItself, .secret = token_}, clock_.now());
-  peers_.send(leader_, wire::Join{.rank = rank_});
+  peers_.send(leader_, own);
 }
 
 Status RemoteLeader::send(std::span<const std::byte> /*order*/, Deadline /*deadline*/) {

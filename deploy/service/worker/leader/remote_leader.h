@@ -29,8 +29,9 @@ class RemoteLeader final : public LeaderPort {
   RemoteLeader(int rank, const wire::Token& pool_key, Peers& peers, HomeQueue& queue,
                Relays& relays, Clock& clock);
 
-  /// Call it once, before the leader is waited for. Earlier posts are lost.
-  void connect(const std::string& address);
+  /// Joins the leader at `address`, as `own`. Call it once, before the leader is waited for.
+  /// Earlier posts are lost.
+  void connect(const std::string& address, const wire::Join& own);
   /// Returns kFailedPrecondition: rank 0 sends.
   Status send(std::span<const std::byte> order, Deadline deadline) override;
   Status wait(std::vector<std::byte>& order, Deadline deadline,

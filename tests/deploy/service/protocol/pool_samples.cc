@@ -130,7 +130,12 @@ std::vector<FromPool> samples_from_pool() {
           admitted,
           SequenceEnded{12, "lease_expired"},
           Goodbye{},
-          MoreSequences{{filling}}};
+          MoreSequences{{filling}},
+          WorkerJoined{{.rank = 1,
+                        .host = "node-7",
+                        .address = "tcp://10.0.0.7:7070",
+                        .backend = "cpu/AVX2",
+                        .threads = 8}}};
 }
 
 std::vector<ToPool> samples_to_pool() {

@@ -19,7 +19,7 @@ constexpr Duration kPeriod = milliseconds(500);
 /// Rank 0 of a pool of two; the other worker's beats and rank 0's ticks are planned events.
 class BeatWatchTest : public testing::Test {
  protected:
-  void SetUp() override { inbox.post_joined(1); }
+  void SetUp() override { inbox.post_joined({.rank = 1}); }
 
   void beat() {
     wire::Beat beat;

@@ -42,7 +42,7 @@ void data_plane_ranks(int ranks, const std::function<void(const OrderRank&)>& bo
     if (rank == 0) leader_address = mine.plane->address();
     together.arrive_and_wait();
     if (rank > 0) {
-      mine.remote.connect(leader_address);
+      mine.remote.connect(leader_address, {.rank = rank});
     } else {
       EXPECT_TRUE(mine.inbox.wait_joined(Deadline::after(std::chrono::seconds(30))).ok());
     }
@@ -124,7 +124,7 @@ TEST(PoolsOwnToken, DoesNotTravel) {
   testing_support::Relay relay(leader.plane->address());
   PlaneRank other(1, 2);
   other.open("127.0.0.1:0", make_tcp_transport);
-  other.remote.connect(relay.address());
+  other.remote.connect(relay.address(), {.rank = 1});
   EXPECT_TRUE(leader.inbox.wait_joined(Deadline::after(std::chrono::seconds(30))).ok());
   const auto said = relay.client_said();
   const wire::Token token = wire::access_token({}, wire::kPoolItself);

@@ -478,7 +478,7 @@ TEST(LeaderTest, AHeartbeatSaysSinceWhenEachWorkerIsSilent) {
   LeaderRig rig(at_once());
   wire::Beat beat;
   beat.rank = 1;
-  rig.inbox.post_joined(1);
+  rig.inbox.post_joined({.rank = 1});
   rig.clock.at(rig.begin + milliseconds(700), [&] { rig.inbox.post_beat(beat); });
   rig.run_until(rig.begin + seconds(2));
   const Heartbeat heartbeat = rig.leader.heartbeat();
