@@ -263,7 +263,8 @@ std::vector<MeshPeer> Mesh::peers(std::span<const int> members) const {
 std::vector<MeshPeer> Mesh::go_on(std::span<const MeshPeer> before, std::span<const int> members) {
   const std::lock_guard lock(mutex_);
   for (const MeshPeer& peer : before) {
-    if (!std::ranges::binary_search(members, peer.rank)) link(peer.rank).left_out = peer.life;
+    if (std::ranges::binary_search(members, peer.rank)) continue;
+    link(peer.rank).left_out = link(peer.rank).life;
   }
   std::vector<MeshPeer> peers;
   for (const int member : members) {
@@ -284,16 +285,17 @@ Status Mesh::await(std::span<MeshPeer> peers, std::string_view call, Deadline de
     late.clear();
     for (MeshPeer& peer : peers) {
       const Link& now = link(peer.rank);
-      if (peer.life == 0 && now.up && now.life > now.left_out) peer.life = now.life;
+      const bool was_here = now.up || !now.lost.ok();  // and has been lost, maybe
+      if (peer.life == 0 && was_here && now.life > now.left_out) peer.life = now.life;
       if (peer.life == 0) late.push_back(peer.rank);
     }
-    if (late.empty()) return {};
     for (const MeshPeer& peer : peers) {
       if (Status lost = gone(peer); !lost.ok()) {
         late = {peer.rank};
         return lost;
       }
     }
+    if (late.empty()) return {};
     const Time now = clock_.now();
     if (patience.over(now)) {
       return {ErrorCode::kDeadlineExceeded,

@@ -279,8 +279,11 @@ class LayerCall {
                                       moved->home, sequence.addresses.size())}});
       return true;
     }
+    Status other = check_other(sequence, moved->home, home_address(sequence));
     sequence.home = moved->home;
-    if (deadline_.expired(connections_.clock().now())) {
+    if (!other.ok()) {
+      failed_.push_back({item, std::move(other)});
+    } else if (deadline_.expired(connections_.clock().now())) {
       failed_.push_back({item,
                          {ErrorCode::kDeadlineExceeded,
                           fmt::format("sequence {} went to worker {}, which was not asked before "

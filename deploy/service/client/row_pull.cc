@@ -127,11 +127,14 @@ class PullCall {
     const SequenceHandle& sequence = *parts_[rest.part].sequence;
     const bool known = reply->count >= 0 && reply->count < rest.end - rest.begin &&
                        reply->owner >= 0 && std::cmp_less(reply->owner, sequence.addresses.size());
-    if (!known || sequence.addresses[static_cast<std::size_t>(reply->owner)] == *rest.address) {
+    if (!known) {
       return {ErrorCode::kMalformedInput,
               fmt::format("worker {}: {} of {} rows of sequence {}, the next at worker {}",
                           *rest.address, reply->count, sent.piece.end - sent.piece.begin,
                           sequence.id, reply->owner)};
+    }
+    if (Status other = check_other(sequence, reply->owner, *rest.address); !other.ok()) {
+      return other;
     }
     rest.begin += reply->count;
     rest.address = &sequence.addresses[static_cast<std::size_t>(reply->owner)];

@@ -27,6 +27,17 @@ namespace tributary {
   }
   return sequence.addresses[static_cast<std::size_t>(rank)];
 }
+/// Of a sequence's worker that names `rank` instead of itself, where that has the address which was
+/// asked: other processes have come in the places of lost ones since the handle was made.
+[[nodiscard]] inline Status check_other(const SequenceHandle& sequence, int rank,
+                                        const std::string& asked) {
+  if (rank_address(sequence, rank) != asked) return {};
+  return {ErrorCode::kWorkerLost,
+          fmt::format("worker {}: it is not worker {} of sequence {} any more: see "
+                      "TierClient::query()",
+                      asked, rank, sequence.id)};
+}
+
 /// The worker that answers for the sequence.
 [[nodiscard]] inline const std::string& home_address(const SequenceHandle& sequence) {
   return rank_address(sequence, sequence.home);

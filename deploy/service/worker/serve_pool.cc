@@ -140,8 +140,7 @@ class Doorkeeper {
   Doorkeeper(const Doorkeeper&) = delete;
   Doorkeeper& operator=(const Doorkeeper&) = delete;
 
-  void leave_out(int rank, const Status& reason) {
-    leader_.leave_out(rank, reason);
+  void open_slot(int rank) {
     if (door_ != nullptr) door_->open(rank);
   }
 
@@ -389,7 +388,8 @@ void run_worker(const WorkerOptions& options, const PoolRanks& ranks,
        .answer = [&](int to, const auto& verdicts) { parts.local.answer(to, verdicts); },
        .tell = [&](const FromPool& word) { channel.load()->tell(word); },
        .round = events.round,
-       .leave_out = [&](int rank, const Status& reason) { doorkeeper.leave_out(rank, reason); },
+       .leave_out = [&](int rank, const Status& reason) { parts.local.leave_out(rank, reason); },
+       .open_slot = [&](int rank) { doorkeeper.open_slot(rank); },
        .take_in = [&](int rank) { parts.local.take_in(rank); },
        .accused = [&] { return parts.local.accused(); },
        .between_orders = [&] { return worker.copies_made() && pulls.serve(); }},

@@ -95,21 +95,30 @@ bool Leader::lose_workers() {
   }
   bool members = false;
   for (const auto& [rank, reason] : gone) {
-    const bool newcomer = std::erase(newcomers_, rank) > 0;
-    const bool member = std::erase(members_, rank) > 0;
-    if (!newcomer && !member) continue;  // one may leave and be lost at the same time
+    if (std::ranges::count(slots_, rank) > 0) continue;  // it has left, and was lost as it did
     if (links_.leave_out) links_.leave_out(rank, reason);
-    if (!member) continue;
+    if (std::erase(members_, rank) == 0) {  // it had come, and was not taken in
+      std::erase(newcomers_, rank);
+      if (links_.open_slot) links_.open_slot(rank);
+      continue;
+    }
     members = true;
+    slots_.push_back(rank);
     inbox_.post_lost(rank, {});  // nor lost or silent once more
     const std::lock_guard lock(mutex_);
     departures_.gone(rank, reason.ok());
     desk_.lose_worker(rank, clock_.now());
   }
-  if (!members) return false;
+  if (!members) return !broken_.ok() && lose_workers();
   regroups_ = true;
   broken_ = {};
   return true;
+}
+
+void Leader::open_slots() {
+  for (const int rank : std::exchange(slots_, {})) {
+    if (links_.open_slot) links_.open_slot(rank);
+  }
 }
 
 /// The order that newcomers begin with has all sequences. What is decided later may be about them.
@@ -186,6 +195,7 @@ void Leader::lead(bool stop) {
   const Time begin = clock_.now();
   const RoundReport report = lead_(order);
   last_order_ = clock_.now();
+  if (!order.members.empty() && report.status.ok()) open_slots();
   if (links_.round && !round_.empty() && report.status.ok()) {
     links_.round(report, round_.size(), pages_used());
   }

@@ -47,6 +47,7 @@ class Leader {
   [[nodiscard]] Duration order_interval() const;
   void form_round(Time now);
   [[nodiscard]] bool lose_workers();
+  void open_slots();
   void give_slots(Order& order);
   void see_off(Time now);
   [[nodiscard]] CanaryOrder choose_canary(Time now);
@@ -80,6 +81,7 @@ class Leader {
   std::vector<std::int32_t> members_;  // ranks that are not lost
   bool regroups_ = false;              // the next order names them
   std::uint64_t generation_ = 0;       // how often one has
+  std::vector<int> slots_;             // lost ranks, until the others have regrouped
   std::vector<int> newcomers_;         // to be among them from the next order on
   /// Of the last order, if a collective failed: the next one comes when a lost worker is known.
   Status broken_;

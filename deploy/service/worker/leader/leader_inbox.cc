@@ -95,6 +95,7 @@ void LeaderInbox::post_lost(int rank, const Status& reason) {
     Peer& peer = peers_.at(static_cast<std::size_t>(rank));
     if (std::exchange(peer.lost, true) || reason.ok()) return;
     lost_.push_back({rank, reason});
+    std::erase_if(mail_.joined, [&](const WorkerInfo& worker) { return worker.rank == rank; });
   }
   changed_.notify_all();
   if (on_lost_) on_lost_(rank, reason);

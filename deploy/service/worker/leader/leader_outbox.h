@@ -23,7 +23,9 @@ struct LeaderLinks {
       round;  // a round has ended; may be empty
   /// The pool goes on without this worker; may be empty.
   std::function<void(int rank, const Status& reason)> leave_out = {};
-  /// The worker in the place of a lost one gets the next order; may be empty.
+  /// All others have gone on without this worker: another one may take its place. May be empty.
+  std::function<void(int rank)> open_slot = {};
+  /// One has, and gets the next order; may be empty.
   std::function<void(int rank)> take_in = {};
   /// Who is to go if a collective failed and nobody is known to be lost (Accusations). May be
   /// empty.

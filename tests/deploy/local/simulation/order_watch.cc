@@ -8,30 +8,47 @@
 #include <variant>
 
 #include "core/base/limits.h"
-#include "core/sequencer/order.h"
 
 namespace tributary::test {
 
-void OrderWatch::take(int rank, std::uint64_t number, std::span<const std::byte> order) {
-  const auto [found, first] = orders_.try_emplace(number, order.begin(), order.end());
+Order OrderWatch::take(int rank, std::span<const std::byte> order) {
+  Order decoded = decode_order(order);
+  const auto [found, first] = orders_.try_emplace(decoded.round, order.begin(), order.end());
   if (!first) {
     EXPECT_TRUE(std::ranges::equal(found->second, order))
-        << "order " << number << " is another one at worker " << rank;
+        << "order " << decoded.round << " is another one at worker " << rank;
+  }
+  // Nobody but rank 0 was there before.
+  if (decoded.table && decoded.round > applied_ + 1 && !orders_.contains(applied_ + 1)) {
+    begin_with(*decoded.table);
+    applied_ = decoded.round;
   }
   for (auto next = orders_.find(applied_ + 1); next != orders_.end();
        next = orders_.find(applied_ + 1)) {
     ++applied_;
-    apply(next->second);
+    apply(decode_order(next->second));
   }
+  return decoded;
 }
 
-void OrderWatch::apply(std::span<const std::byte> order) {
-  const Order decoded = decode_order(order);
-  EXPECT_EQ(decoded.round, applied_);
-  for (const TableOp& op : decoded.ops) {
+void OrderWatch::begin_with(const std::vector<Sequence>& table) {
+  table_.restore(table);
+  running_.clear();
+  for (const Sequence& sequence : table) running_.insert(sequence.id);
+  check();
+}
+
+void OrderWatch::apply(const Order& order) {
+  for (const TableOp& op : order.ops) {
     table_.apply(op);
     if (const auto* admit = std::get_if<AdmitOp>(&op)) running_.insert(admit->sequence.id);
     if (const auto* end = std::get_if<FreeOp>(&op)) running_.erase(end->id);
+  }
+  if (order.table) {
+    Order given, followed;
+    given.table = order.table;
+    followed.table = table_.all();
+    EXPECT_TRUE(encode_order(given) == encode_order(followed)) << "order " << order.round;
   }
   check();
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <utility>
 
 #include "comm/mesh/mesh_messages.h"
@@ -39,7 +40,7 @@ MlaShape tiny_shape() {
 
 /// One seed in four loses worker 0, which leads; two lose other workers.
 int draw_victims(std::uint64_t seed, int workers, Dice& dice) {
-  return seed % 2 == 1 ? 0 : static_cast<int>(dice.between(1, workers - 1));
+  return seed % 2 == 1 ? 0 : static_cast<int>(dice.between(1, 2 * (workers - 1)));
 }
 
 }  // namespace
@@ -60,9 +61,7 @@ SeededTier::SeededTier(std::uint64_t seed)
                       note_message(process, type, payload);
                       static_cast<void>(wire::dispatch<wire::PoolOrder>(
                           static_cast<wire::MessageType>(type), header,
-                          [&](const wire::PoolOrder& order) {
-                            orders_.take(process - rank_process(0), order.number, payload);
-                          }));
+                          [&](const wire::PoolOrder&) { take_order(process, payload); }));
                     }}),
       workers_(static_cast<int>(dice_.between(2, 4))),
       leader_dies_(seed % 4 == 3),
@@ -70,8 +69,11 @@ SeededTier::SeededTier(std::uint64_t seed)
       options_(draw_options()),
       control_(clock_),
       orders_(workers_, options_.leaf_tokens),
+      process_of_(static_cast<std::size_t>(workers_)),
       ranks_(static_cast<std::size_t>(workers_)),
-      clients_(static_cast<std::size_t>(dice_.between(3, 5))) {}
+      clients_(static_cast<std::size_t>(dice_.between(3, 5))) {
+  std::iota(process_of_.begin(), process_of_.end(), 1);
+}
 
 SeededTier::~SeededTier() = default;
 
@@ -158,6 +160,14 @@ bool SeededTier::wait_end(const Process& process, Duration limit) {
                            [&] { return process.ended || process.killed; });
 }
 
+/// The first order of a newcomer has the table: its slot is taken.
+void SeededTier::take_order(int process, std::span<const std::byte> payload) {
+  const auto rank = static_cast<int>(std::ranges::find(process_of_, process) - process_of_.begin());
+  const Order order = orders_.take(rank, payload);
+  if (!order.table || expected_.erase(rank) == 0) return;
+  ++newcomers_;
+}
+
 void SeededTier::work(int rank) {
   WorkerEvents events;
   events.log = [](const std::string&) {};
@@ -168,11 +178,14 @@ void SeededTier::work(int rank) {
   };
   const MakeTransport make_transport = network_.of(rank_process(rank));
   const Status end = status_of([&] {
-    const auto communicator = join_mesh(mesh_of(rank), make_transport,
-                                        Deadline::after(clock_.now(), seconds(20)), clock_);
+    MeshDoor door;
+    MeshConfig mesh = mesh_of(rank);
+    if (rank == 0) mesh.door = &door;
+    const auto communicator =
+        join_mesh(mesh, make_transport, Deadline::after(clock_.now(), seconds(60)), clock_);
     run_worker_of(*communicator, [&](Communicator& all) {
       run_worker(
-          options_, all, make_transport, events,
+          options_, {all, rank == 0 ? &door : nullptr}, make_transport, events,
           [this](RegisterPool pool, ControlLinkHandlers handlers) {
             return connect(std::move(pool), std::move(handlers));
           },
@@ -249,6 +262,7 @@ void SeededTier::run() {
       process.killed ? process.thread.detach() : process.thread.join();
     for (Process& process : ranks_)
       process.killed ? process.thread.detach() : process.thread.join();
+    for (Process& process : dead_) process.killed ? process.thread.detach() : process.thread.join();
     network_.forget_killed();
   });
 }
@@ -264,6 +278,7 @@ void SeededTier::weather() {
     if (lost_workers_ < victims_ && events_ >= 200 && dice_.one_in(10)) {
       dice_.one_in(3) ? cut_off_worker() : kill_worker();
     }
+    if (!leader_dies_ && dice_.one_in(10)) replace_worker();
     check_heartbeat();
     if (dice_.one_in(12)) stand_still();
     if (dice_.one_in(6)) cut();
@@ -274,6 +289,7 @@ void SeededTier::weather() {
   }
   calm_ = true;
   if (draining_) drain();
+  wait_for_newcomers();
   check_idle();
   end_pool();
 }
@@ -325,8 +341,34 @@ void SeededTier::kill_worker() {
   if (ranks_[victim].killed) return;
   ++lost_workers_;
   ++faults_;
+  expected_.erase(static_cast<int>(victim));
   ranks_[victim].killed = true;
   network_.kill(rank_process(static_cast<int>(victim)));
+}
+
+/// Another process is started for the slot of one that was killed, or has ended when it was cut
+/// off.
+void SeededTier::replace_worker() {
+  const auto rank = static_cast<int>(dice_.between(1, workers_ - 1));
+  Process& old = ranks_[static_cast<std::size_t>(rank)];
+  if (!old.killed && !old.ended) return;
+  if (!old.killed) {
+    check_cut_off(rank);
+  }
+  dead_.push_back(std::move(old));
+  old = {};
+  process_of_[static_cast<std::size_t>(rank)] = 100 + static_cast<int>(std::ssize(dead_));
+  expected_.insert(rank);
+  start(old, rank_process(rank), [this, rank] { work(rank); });
+}
+
+void SeededTier::wait_for_newcomers() {
+  const Time limit = clock_.now() + seconds(60);
+  while (!expected_.empty() && clock_.now() < limit) pass(milliseconds(100));
+  for (const int rank : expected_) {
+    const Process& late = ranks_[static_cast<std::size_t>(rank)];
+    ADD_FAILURE() << "worker " << rank << " did not come in: " << late.status.message();
+  }
 }
 
 /// One of a worker's connections with the others ends, and all live: the leader closes a slot.
@@ -369,11 +411,29 @@ void SeededTier::end_pool() {
   control_.terminate();
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     ASSERT_TRUE(wait_end(ranks_[r], milliseconds(options_.leader.drain_timeout_ms) + seconds(5)));
-    if (ranks_[r].killed || ranks_[r].status.ok()) continue;
-    // Who was cut off hears so, or only that the leader has closed its connection.
-    EXPECT_EQ(ranks_[r].status.code(), ErrorCode::kPoolLost) << ranks_[r].status.message();
-    EXPECT_GE(--cut_off_, 0) << "worker " << r << ": " << ranks_[r].status.message();
+    if (!ranks_[r].killed && !ranks_[r].status.ok()) check_cut_off(static_cast<int>(r));
   }
+}
+
+/// One that has ended: it hears that the pool goes on without it, or only that the leader has closed
+/// its connection; while it came, that a connection was.
+void SeededTier::check_cut_off(int rank) {
+  const Status& status = ranks_[static_cast<std::size_t>(rank)].status;
+  const bool came = status.code() == ErrorCode::kWorkerFailed && expected_.contains(rank);
+  EXPECT_TRUE(came || status.code() == ErrorCode::kPoolLost) << status.message();
+  EXPECT_GE(--cut_off_, 0) << "worker " << rank << ": " << status.message();
+}
+
+/// Whether somebody else than worker 0 gets orders.
+bool SeededTier::watched() {
+  Heartbeat heartbeat;
+  if (!status_of([&] { heartbeat = control_.heartbeat(); }).ok()) return false;
+  for (int rank = 1; rank < workers_; ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    const bool lost = ranks_[r].killed || heartbeat.workers[r].lost;
+    if (!lost && !expected_.contains(rank)) return true;
+  }
+  return false;
 }
 
 /// All others notice, and say so, within the time that they wait for an order at most.

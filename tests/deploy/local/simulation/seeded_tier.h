@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "comm/mesh/mesh_communicator.h"
@@ -35,6 +37,8 @@ class SeededTier {
   [[nodiscard]] bool leader_killed() const noexcept { return broken_; }
   /// Other workers that were killed, or cut off from each other.
   [[nodiscard]] int lost_workers() const noexcept { return lost_workers_; }
+  /// Processes that came in their places, and got the table.
+  [[nodiscard]] int newcomers() const noexcept { return newcomers_; }
   /// That clients pushed again since a worker had them.
   [[nodiscard]] std::int64_t rows_again() const noexcept { return rows_again_; }
   /// Messages that have arrived, and calls of clients.
@@ -64,8 +68,10 @@ class SeededTier {
     Status status;
     std::unique_ptr<ControlChannel> channel;  // of rank 0
   };
-  static int rank_process(int rank) { return 1 + rank; }
-  static int client_process(int client) { return 100 + client; }
+  [[nodiscard]] int rank_process(int rank) const {
+    return process_of_[static_cast<std::size_t>(rank)];
+  }
+  static int client_process(int client) { return 10'000 + client; }
 
   [[nodiscard]] WorkerOptions draw_options();
   [[nodiscard]] Duration draw_hold_up(int process);
@@ -76,6 +82,7 @@ class SeededTier {
   void start(Process& process, int number, std::function<void()> body);
   [[nodiscard]] bool wait_end(const Process& process, Duration limit);
 
+  void take_order(int process, std::span<const std::byte> payload);
   void work(int rank);
   [[nodiscard]] MeshConfig mesh_of(int rank) const;
   [[nodiscard]] std::unique_ptr<ControlChannel> connect(RegisterPool pool,
@@ -89,7 +96,10 @@ class SeededTier {
   void kill_leader();
   void kill_worker();
   void cut_off_worker();
-  [[nodiscard]] bool watched() const noexcept { return lost_workers_ < workers_ - 1; }
+  void replace_worker();
+  void check_cut_off(int rank);
+  void wait_for_newcomers();
+  [[nodiscard]] bool watched();
   void check_heartbeat();
   void check_idle();
   void end_pool();
@@ -104,7 +114,9 @@ class SeededTier {
   WorkerOptions options_;
   LocalControl control_;
   OrderWatch orders_;
-  std::vector<Process> ranks_;
+  std::vector<int> process_of_;  // [rank]; another number with each process
+  std::deque<Process> ranks_;
+  std::deque<Process> dead_;  // that were ranks
   std::vector<Process> clients_;
   std::map<int, Time> still_until_;  // by process
   std::mutex mutex_;
@@ -118,7 +130,9 @@ class SeededTier {
   int forks_ = 0;
   int emptied_ = 0;
   int lost_workers_ = 0;
-  int cut_off_ = 0;  // of these, those that live
+  int cut_off_ = 0;         // of these, those that live
+  std::set<int> expected_;  // lost ranks for which another process was started
+  int newcomers_ = 0;
   std::int64_t rows_again_ = 0;
   std::function<bool(ToPool)> request_;  // to the leader
   std::optional<int> draining_;          // the worker that is being emptied

@@ -47,11 +47,12 @@ class TierSimulation : public testing::TestWithParam<std::uint64_t> {
 TEST_P(TierSimulation, NothingAcknowledgedIsLostAndTheSeedRepeatsItsRun) {
   const SeededTier& first = run(GetParam());
   fmt::print(
-      "seed {}: {} workers, {}, {} others killed, {} rows pushed again, {} events, {} faults, {} "
+      "seed {}: {} workers, {}, {} others killed, {} came in their places, {} rows pushed again, "
+      "{} events, {} faults, {} "
       "rows shared, {} forks, {} times emptied, "
       "{} orders, {} turns, {:.1f} s, digest {:016x}\n",
       GetParam(), first.workers(), first.leader_killed() ? "the leader killed" : "the leader lives",
-      first.lost_workers(), first.rows_again(), first.events(), first.faults(),
+      first.lost_workers(), first.newcomers(), first.rows_again(), first.events(), first.faults(),
       first.present_tokens(), first.forks(), first.emptied(), first.orders(), first.turns(),
       first.simulated_seconds(), first.digest());
   EXPECT_GE(first.events(), 1000);
