@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -199,6 +200,8 @@ void PoolRegistry::worker_joined(const std::string& name, WorkerInfo worker) {
          worker.rank, name, pool.about.workers.size());
   }
   WorkerInfo& place = pool.about.workers[static_cast<std::size_t>(worker.rank)];
+  pool.former_addresses.push_back(std::move(place.address));
+  if (pool.former_addresses.size() > kMaxFormer) pool.former_addresses.pop_front();
   place = std::move(worker);
 }
 
@@ -312,6 +315,7 @@ std::vector<std::string> worker_addresses(const PoolRegistry& registry) {
   std::vector<std::string> addresses;
   for (const auto& [name, pool] : registry.pools()) {
     for (const WorkerInfo& worker : pool.about.workers) addresses.push_back(worker.address);
+    std::ranges::copy(pool.former_addresses, std::back_inserter(addresses));
   }
   return addresses;
 }

@@ -27,6 +27,8 @@ inline constexpr std::size_t kPoolStates = 3;
 
 struct Pool {
   RegisterPool about;  // without its sequences
+  /// Of workers whose places others have taken: handles may still name them.
+  std::deque<std::string> former_addresses;
   PoolState state = PoolState::kServing;
   Time since;  // in this state
   Time heard;  // its last heartbeat, or registration
@@ -129,6 +131,7 @@ class PoolRegistry {
   /// not fill the memory. Lost pools make room, the longest lost first.
   static constexpr std::size_t kMaxPools = 256;
   static constexpr std::size_t kMaxEnded = 100'000;
+  static constexpr std::size_t kMaxFormer = 256;  // addresses of a pool
 
  private:
   [[nodiscard]] Pool& at(const std::string& name);
@@ -148,7 +151,7 @@ class PoolRegistry {
   Time expected_until_;
 };
 
-/// Of all known pools.
+/// Of all known pools, former ones too.
 [[nodiscard]] std::vector<std::string> worker_addresses(const PoolRegistry& registry);
 
 /// How many sequences they hold.

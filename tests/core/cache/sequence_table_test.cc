@@ -55,6 +55,23 @@ TEST(SequenceTable, ALeafIsAPowerOfTwoOfPages) {
   }
 }
 
+TEST_F(SequenceTableTest, AnotherOneGoesOnFromWhatItHas) {
+  table_.apply(AdmitOp{example_sequence(3)});
+  table_.apply(LoseOp{7, 2, {1}});  // rows that an admission could not lack
+  table_.apply(ExtendOp{3, 2, 2, {1}});
+  SequenceTable other(kLeaf);
+  other.apply(AdmitOp{example_sequence(99)});
+  other.restore(table_.all());
+  EXPECT_EQ(other.size(), 2U);
+  for (SequenceTable* table : {&table_, &other}) table->apply(ExtendOp{7, 1, 0, {6, 7}});
+  for (const SequenceId id : {3, 7}) {
+    EXPECT_TRUE(same_sequence(other.at(id), table_.at(id)));
+    EXPECT_EQ(other.at(id).lost_since, table_.at(id).lost_since);
+  }
+  ASSERT_EQ(other.all().size(), 2U);
+  EXPECT_EQ(other.all()[0].id, 3U) << "by id";
+}
+
 TEST_F(SequenceTableTest, AdmitsASequence) {
   EXPECT_TRUE(table_.contains(7));
   EXPECT_TRUE(same_sequence(table_.at(7), example_sequence()));

@@ -167,6 +167,13 @@ TEST_F(LossesTest, AClosedSequenceHasNothingThereAnyMore) {
   }
 }
 
+TEST_F(LossesTest, WhoTakesThePlaceOfAWorkerThatWasEmptiedIsNotEmptied) {
+  sequencer_.moves().drain_worker(1, true);
+  (void)losses_.lose_worker(1);
+  losses_.take_worker(1);
+  EXPECT_FALSE(sequencer_.ledger().draining(1));
+}
+
 TEST_F(LossesTest, RefusesWorkersThatItCannotLoseOrTake) {
   const auto lose = [&](std::int32_t w) { return code_of([&] { (void)losses_.lose_worker(w); }); };
   const auto take = [&](std::int32_t w) { return code_of([&] { losses_.take_worker(w); }); };

@@ -58,9 +58,10 @@ bool same(const std::vector<T>& a, const std::vector<T>& b) {
   return std::ranges::equal(a, b, [](const T& x, const T& y) { return same(x, y); });
 }
 bool same(const Order& a, const Order& b) {
-  return a.round == b.round && a.members == b.members && a.stop == b.stop && same(a.ops, b.ops) &&
-         a.copies == b.copies && same(a.step, b.step) && a.canary.item == b.canary.item &&
-         a.canary.head == b.canary.head;
+  return a.round == b.round && a.members == b.members && a.generation == b.generation &&
+         a.table.has_value() == b.table.has_value() && (!a.table || same(*a.table, *b.table)) &&
+         a.stop == b.stop && same(a.ops, b.ops) && a.copies == b.copies && same(a.step, b.step) &&
+         a.canary.item == b.canary.item && a.canary.head == b.canary.head;
 }
 
 /// One of each operation, with extremes.
@@ -68,6 +69,10 @@ Order example_order() {
   Order order;
   order.round = UINT64_MAX;
   order.members = {0, 2, INT32_MAX};
+  order.generation = UINT64_MAX - 1;
+  order.table = {
+      {.id = 5, .epoch = 9, .lost_since = 7, .length = 3, .leaves = {{-1, {}}, {2, {4}}}},
+      {.id = 6}};
   order.stop = true;
   order.ops = {AdmitOp{{.id = 0x1'0000'0002,
                         .epoch = 3,
@@ -98,6 +103,12 @@ TEST(Order, RoundTripsEveryOperation) {
   const Order order = example_order();
   const auto bytes = encode_order(order);
   EXPECT_TRUE(same(decode_order(bytes), order));
+}
+
+TEST(Order, RoundTripsATableOfNothing) {
+  Order order = example_order();
+  order.table.emplace();
+  EXPECT_TRUE(same(decode_order(encode_order(order)), order));
 }
 
 TEST(Order, RoundTripsNothing) {

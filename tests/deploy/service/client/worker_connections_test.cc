@@ -360,12 +360,13 @@ class SaidOf final : public ControlPlane {
     const auto found = codes.find(id);
     if (found != codes.end()) throw Error(found->second, "why");
     SequenceHandle handle;
-    handle.addresses = {test::kOne};
+    handle.addresses = {address};
     return handle;
   }
   void free(SequenceId /*id*/, const std::string& /*pool*/, Deadline /*deadline*/) override {}
   std::vector<std::string> workers(Deadline /*deadline*/) override { return {}; }
 
+  std::string address = test::kOne;  // of the pool's worker
   std::map<SequenceId, ErrorCode> codes;
   std::vector<SequenceId> asked;
 };
@@ -453,6 +454,15 @@ TEST_F(SimulatedJudge, AWorkerThatAnswersIsNotGivenUpWhateverTheControlPlaneSays
   control_.codes[7] = ErrorCode::kPoolLost;
   EXPECT_EQ(call(by(milliseconds(5'000))).code(), ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(ms(clock_.now()), 5'000);
+}
+
+TEST_F(SimulatedJudge, AWorkerWhosePlaceAnotherHasTakenIsGivenUpAtOnce) {
+  worker_.refusal = test::SimulatedWorkers::refused();
+  control_.address = "tcp://another:1";
+  const auto statuses = call(six(), by(milliseconds(5'000)));
+  EXPECT_THAT(codes(statuses), testing::Each(ErrorCode::kWorkerLost));
+  EXPECT_EQ(ms(clock_.now()), 1);
+  EXPECT_EQ(control_.asked.size(), 1U);
 }
 
 TEST_F(SimulatedJudge, APoolThatIsOnlyOutOfSightIsWaitedFor) {

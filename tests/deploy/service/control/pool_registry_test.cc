@@ -303,6 +303,27 @@ TEST(PoolRegistry, FollowsDraining) {
             ErrorCode::kMalformedInput);
 }
 
+TEST(PoolRegistry, KnowsWhoIsInThePlaceOfALostWorker) {
+  PoolRegistry registry(7);
+  registry.register_pool(registration("a"), kRegistryStart);
+  const auto workers = static_cast<int>(registry.find("a")->about.workers.size());
+  const std::string former = registry.find("a")->about.workers.back().address;
+  WorkerInfo joined{.rank = workers - 1, .host = "h", .address = "tcp://10.9.9.9:1", .threads = 3};
+  registry.worker_joined("a", joined);
+  EXPECT_EQ(registry.find("a")->about.workers.back().address, "tcp://10.9.9.9:1");
+  EXPECT_EQ(registry.find("a")->about.workers.back().threads, 3);
+  // A handle from before still names one of the tier.
+  EXPECT_THAT(worker_addresses(registry), testing::IsSupersetOf({former, joined.address}));
+  for (const int rank : {-1, workers}) {
+    joined.rank = rank;
+    EXPECT_EQ(code_of([&] { registry.worker_joined("a", joined); }), ErrorCode::kMalformedInput);
+  }
+  joined.rank = 0;
+  for (std::size_t i = 0; i < 2 * PoolRegistry::kMaxFormer; ++i)
+    registry.worker_joined("a", joined);
+  EXPECT_EQ(registry.find("a")->former_addresses.size(), PoolRegistry::kMaxFormer);
+}
+
 TEST(PoolRegistry, ForgetsTheLongestLostPools) {
   PoolRegistry registry(7);
   for (std::size_t i = 0; i < PoolRegistry::kMaxPools; ++i) {

@@ -40,7 +40,7 @@ void for_each_message(Visit visit) {
   visit(LayerReply{1, 2, {ErrorCode::kOk, ErrorCode::kInternal}, "why", {{1, 7}}});
   visit(Control{1, {some_control(1), some_control(2)}});
   visit(ControlReply{1, {{ErrorCode::kStaleEpoch, 2, 3, 4}, {}}, "why"});
-  visit(Join{3});
+  visit(Join{.rank = 3, .host = "h", .address = "tcp://h:1", .backend = "cpu", .threads = 2});
   visit(Items{1, 2, {3, 4}, {some_item(3)}});
   visit(ItemsRefused{1, {2, 3, 4}, outcome, 5});
   visit(ControlRelay{1, {some_control(2)}});

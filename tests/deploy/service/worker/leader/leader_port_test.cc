@@ -98,6 +98,31 @@ TEST(LocalLeaderTest, AnOrderHasLeftWhenSendReturns) {
   EXPECT_LE(transport.sent, sent + 2) << "no more than that the connections end";
 }
 
+TEST(LocalLeaderTest, AnotherWorkerJoinsWhereOneIsExpected) {
+  PlaneRank mine(0, 2);
+  SlowTransport transport;
+  mine.peers.open([&]() -> Transport& { return transport; });
+  const auto join = [&](PeerId peer) {
+    return status_of([&] { mine.local.join(peer, {.rank = 1}, {}); }).code();
+  };
+  const auto sent_by_an_order = [&] {
+    const int before = transport.sent;
+    EXPECT_TRUE(
+        mine.local.send(std::vector<std::byte>(9), Deadline::after(std::chrono::hours(1))).ok());
+    return transport.sent - before;
+  };
+  EXPECT_EQ(join(1), ErrorCode::kOk);
+  EXPECT_EQ(sent_by_an_order(), 1);
+  mine.local.leave_out(1, {});
+  EXPECT_EQ(join(2), ErrorCode::kPermissionDenied);
+  mine.local.expect(1);
+  EXPECT_EQ(join(3), ErrorCode::kOk);
+  EXPECT_EQ(join(4), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(sent_by_an_order(), 0) << "its first order has the table";
+  mine.local.take_in(1);
+  EXPECT_EQ(sent_by_an_order(), 1);
+}
+
 TEST(LocalLeaderTest, AVerdictIsForOneWorker) {
   PlaneRank mine(0, 3);
   SlowTransport transport;

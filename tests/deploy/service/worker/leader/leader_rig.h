@@ -62,6 +62,7 @@ struct RigRecord {
                 [this](const FromPool& one) {
                   if (const auto* reply = std::get_if<PoolReply>(&one)) add(replies, *reply);
                   if (const auto* end = std::get_if<SequenceEnded>(&one)) add(ended, *end);
+                  if (const auto* came = std::get_if<WorkerJoined>(&one)) add(joined, *came);
                   if (std::holds_alternative<Goodbye>(one)) ++goodbyes;
                 },
             .round = {}};
@@ -79,6 +80,7 @@ struct RigRecord {
   std::vector<At<wire::ControlRelayReply>> answered;
   std::vector<At<PoolReply>> replies;
   std::vector<At<SequenceEnded>> ended;
+  std::vector<At<WorkerJoined>> joined;
   int goodbyes = 0;
 };
 
@@ -124,6 +126,8 @@ struct LeaderRig {
     links.leave_out = [this](int rank, const Status& reason) {
       if (on_leave_out) on_leave_out(rank, reason);
     };
+    links.open_slot = [this](int rank) { opened.push_back({clock.now(), rank}); };
+    links.take_in = [this](int rank) { taken_in.push_back({clock.now(), rank}); };
     links.accused = [this] { return accused; };
     return links;
   }
@@ -135,6 +139,8 @@ struct LeaderRig {
   RigRecord record{clock};
   std::vector<RigRecord::At<Order>> orders;
   std::function<void(int rank, const Status& reason)> on_leave_out;
+  std::vector<RigRecord::At<int>> opened;    // slots
+  std::vector<RigRecord::At<int>> taken_in;  // newcomers
   std::optional<int> accused;
   Duration round_takes = std::chrono::milliseconds(1);
   /// The outcome of an order, at its end; no transfer is under way unless it says so.

@@ -210,6 +210,76 @@ TEST(LeaderTest, APoolGoesOnWithoutALostWorkerAtOnce) {
   }
 }
 
+/// A sequence has run meanwhile, whose rows the newcomer never had.
+TEST(LeaderTest, AnotherWorkerTakesTheSlotOfALostOne) {
+  LeaderRig rig(at_once());
+  const Time lost = rig.begin + milliseconds(100);
+  const Time came = rig.begin + milliseconds(300);
+  const WorkerInfo newcomer{.rank = 1, .host = "h", .address = "tcp://h:9", .threads = 2};
+  rig.clock.at(lost, [&] { rig.inbox.post_lost(1, kGone); });
+  rig.admit_at(rig.begin + milliseconds(200), rig_id(1), 64, 10);
+  rig.clock.at(came, [&] { rig.inbox.post_joined(newcomer); });
+  std::vector<bool> gone;
+  for (const Time at : {came - milliseconds(1), came + milliseconds(50)}) {
+    rig.clock.at(at, [&] { gone.push_back(rig.leader.heartbeat().workers[1].lost); });
+  }
+  rig.run_until(rig.begin + milliseconds(400));
+  EXPECT_EQ(gone, (std::vector{true, false}));
+  std::vector<Order> regrouped;
+  for (const auto& order : rig.orders) {
+    if (!order.what.members.empty()) regrouped.push_back(order.what);
+  }
+  ASSERT_EQ(regrouped.size(), 2U);
+  EXPECT_EQ(regrouped[0].generation, 1U);
+  EXPECT_FALSE(regrouped[0].table);
+  EXPECT_EQ(regrouped[1].members, (std::vector{0, 1}));
+  EXPECT_EQ(regrouped[1].generation, 2U);
+  ASSERT_TRUE(regrouped[1].table);
+  ASSERT_EQ(regrouped[1].table->size(), 1U);
+  EXPECT_EQ(regrouped[1].table->at(0).id, rig_id(1));
+  ASSERT_EQ(rig.opened.size(), 1U);
+  EXPECT_EQ(rig.opened[0].at, lost + rig.round_takes) << "all others have regrouped";
+  ASSERT_EQ(rig.taken_in.size(), 1U);
+  EXPECT_EQ(rig.taken_in[0].at, came) << "before its first order";
+  ASSERT_EQ(rig.record.joined.size(), 1U);
+  EXPECT_EQ(rig.record.joined[0].what.worker.address, "tcp://h:9");
+  RegisterPool card;
+  card.workers.resize(2);
+  rig.leader.describe(card);
+  EXPECT_EQ(card.workers[1].threads, 2);
+}
+
+TEST(LeaderTest, ASlotStaysClosedUntilTheOthersHaveRegrouped) {
+  LeaderRig rig(rig_config(3));
+  int tries = 0;
+  const auto done = rig.outcome;
+  rig.outcome = [&](const Order& order) {
+    if (order.members.empty() || ++tries > 1) return done(order);
+    rig.inbox.post_lost(2, kGone);  // one more, meanwhile
+    return broken();
+  };
+  const Time lost = rig.begin + milliseconds(100);
+  rig.clock.at(lost, [&] { rig.inbox.post_lost(1, kGone); });
+  rig.run_until(rig.begin + milliseconds(400));
+  ASSERT_EQ(rig.opened.size(), 2U);
+  for (const auto& slot : rig.opened) EXPECT_EQ(slot.at, lost + 2 * rig.round_takes);
+}
+
+TEST(LeaderTest, WhoIsLostBeforeItWasTakenInFreesTheSlotAgain) {
+  LeaderRig rig(at_once());
+  const WorkerInfo newcomer{.rank = 1, .host = "h", .address = "tcp://h:9", .threads = 2};
+  rig.clock.at(rig.begin + milliseconds(100), [&] { rig.inbox.post_lost(1, kGone); });
+  rig.clock.at(rig.begin + milliseconds(300), [&] {
+    rig.inbox.post_joined(newcomer);
+    rig.inbox.post_lost(1, kGone);
+  });
+  rig.clock.at(rig.begin + milliseconds(500), [&] { rig.inbox.post_joined(newcomer); });
+  rig.run_until(rig.begin + milliseconds(600));
+  EXPECT_EQ(rig.opened.size(), 2U);
+  ASSERT_EQ(rig.taken_in.size(), 1U);
+  EXPECT_EQ(rig.taken_in[0].at, rig.begin + milliseconds(500));
+}
+
 // It holds the home and all rows of a sequence.
 TEST(LeaderTest, AWorkerThatIsAskedToEndLeavesWhenItHoldsNothing) {
   for (const bool empties : {true, false}) {
