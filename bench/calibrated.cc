@@ -36,9 +36,10 @@ struct Samples {
 
 }  // namespace
 
-Machine::Machine(int threads, Clock clock)
+Machine::Machine(int threads, Clock clock, Product product)
     : pool_(threads),
       clock_(clock),
+      product_(product),
       // Allocated as the backend allocates its own memory.
       memory_(make_host_buffer(kReadBytes * static_cast<std::size_t>(threads))) {
   std::vector<double> rates(kFirstCalibrations);
@@ -59,7 +60,7 @@ double Machine::read_gb_s() const {
 }
 
 double Machine::calibrate() {
-  return product_rate(pool_, best_product(), kCalibrationRounds, clock_);
+  return product_rate(pool_, product_, kCalibrationRounds, clock_);
 }
 
 bool Machine::undisturbed() {

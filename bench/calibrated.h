@@ -17,10 +17,12 @@ namespace tributary::bench {
 /// Measures the peak of some threads of this machine, and how long something takes.
 class Machine {
  public:
-  Machine(int threads, Clock clock);
+  /// `product`: the yardstick of arithmetic.
+  Machine(int threads, Clock clock, Product product);
 
+  [[nodiscard]] Product product() const noexcept { return product_; }
   [[nodiscard]] int threads() const noexcept { return pool_.threads(); }
-  /// GFLOP/s of best_product(), undisturbed.
+  /// GFLOP/s of product(), undisturbed.
   [[nodiscard]] double peak_gflops() const noexcept { return peak_gflops_; }
   /// GB/s read, undisturbed, from all reads so far. Every measure() adds one read.
   [[nodiscard]] double read_gb_s() const;
@@ -48,6 +50,7 @@ class Machine {
 
   cpu::ThreadPool pool_;
   Clock clock_;
+  Product product_;
   double peak_gflops_ = 0;
   std::unique_ptr<Buffer> memory_;
   std::vector<double> read_rates_;

@@ -42,6 +42,7 @@ constexpr std::array<std::string_view, 12> kParts{"heads",   "batch",   "order",
 
 struct Options {
   bool processor_time = false;
+  std::string set;
   std::vector<int> threads = {1, 2};  // each 1 to 64
   std::vector<int> heads = {128, 64, 16, 4, 1};
   std::vector<int> lengths = {4096, 32768, 131072};
@@ -255,14 +256,15 @@ void layer_step(Machine& machine, Backend& backend, Clock clock) {
 
 int run(const Options& options) {
   const Clock clock = options.processor_time ? Clock::kProcessor : Clock::kWall;
-  fmt::print("{}; kernels {}; {} time\n", processor_name(), make_cpu_backend({})->name(),
+  fmt::print("{}; kernels {}; {} time\n", processor_name(),
+             make_cpu_backend({.threads = 1, .instruction_set = options.set})->name(),
              clock == Clock::kWall ? "wall" : "processor");
   OneThread one_thread;
   for (const int threads : options.threads) {
-    Machine machine(threads, clock);
-    const auto backend = make_cpu_backend({.threads = threads, .instruction_set = ""});
+    Machine machine(threads, clock, product_of_set(options.set));
+    const auto backend = make_cpu_backend({.threads = threads, .instruction_set = options.set});
     fmt::print("\n{} thread(s): at most {:.0f} GFLOP/s of {}, {:.1f} GB/s read\n", threads,
-               machine.peak_gflops(), product_name(best_product()), machine.read_gb_s());
+               machine.peak_gflops(), product_name(machine.product()), machine.read_gb_s());
     if (options.has("heads")) heads_and_lengths(machine, *backend, options, one_thread);
     if (options.has("batch")) mixed_batch(machine, *backend, options.processor_time);
     if (options.has("order")) canonical_order(machine, *backend);
@@ -294,6 +296,8 @@ int main(int argc, char** argv) {
   CLI::App app("Decode attention of the CPU backend against the limits of the machine.");
   app.add_flag("--processor-time", options.processor_time,
                "judge by the processor time of the process: for a machine that others use as well");
+  app.add_option("--set", options.set,
+                 "instruction set of the backend, and of the peak, instead of the processor's");
   app.add_option("--threads", options.threads, "numbers of threads to measure with")
       ->check(CLI::Range(1, 64))
       ->delimiter(',');

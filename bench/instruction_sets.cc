@@ -43,7 +43,7 @@ void compare_instruction_sets(Machine& machine, std::span<const int> heads_count
         make_cpu_backend({.threads = machine.threads(), .instruction_set = std::string(name)}));
     fmt::print(" {:>14}", name);
   }
-  fmt::print("   peak ({}), read GB/s\n", product_name(best_product()));
+  fmt::print("   peak ({}), read GB/s\n", product_name(machine.product()));
   for (const int heads : heads_counts) {
     for (const Batch& batch : kBatches) {
       const std::vector<int> lengths(static_cast<std::size_t>(batch.sequences), batch.length);

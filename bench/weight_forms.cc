@@ -19,7 +19,7 @@
 namespace tributary::bench {
 namespace {
 
-constexpr std::array<std::int64_t, 3> kBatches{16, 4, 1};
+constexpr std::array<std::int64_t, 4> kBatches{16, 6, 4, 1};
 
 struct Form {
   std::string_view name;
@@ -100,11 +100,13 @@ void compare_forms(Machine& machine, Backend& backend, std::string_view what, st
       }
       const double seconds = figures[form].seconds;
       const double read = static_cast<double>(rows * cols) * kForms[form].bytes * 1e-9 / seconds;
+      const double rate = static_cast<double>(2 * batch * rows * cols) * 1e-9 / seconds;
       fmt::print(
-          " {:7.0f} us {:6.1f} GB/s, {:3.0f}% of read {:.1f}; {:.2f} x fp32  ({} rounds, {} "
-          "dropped)\n",
-          seconds * 1e6, read, 100 * read / machine.read_gb_s(), machine.read_gb_s(),
-          figures[0].seconds / seconds, figures[form].rounds, figures[form].dropped);
+          " {:7.0f} us {:6.1f} GB/s, {:3.0f}% of read {:.1f}; {:4.0f} GFLOP/s, {:2.0f}% of peak; "
+          "{:.2f} x fp32  ({} rounds, {} dropped)\n",
+          seconds * 1e6, read, 100 * read / machine.read_gb_s(), machine.read_gb_s(), rate,
+          100 * rate / figures[form].peak_gflops, figures[0].seconds / seconds,
+          figures[form].rounds, figures[form].dropped);
     }
   }
 }

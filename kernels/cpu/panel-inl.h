@@ -52,10 +52,12 @@ HWY_INLINE void prefetch_far(const std::byte* data, std::size_t ahead) {
 /// The use of the products of a block: C = AB, C += AB, or C[r] = C[r] * scale[r] + AB.
 enum class Finish { kStore, kAdd, kScaleAdd };
 
-/// B as a tile reads it: a block of a packed panel in fp32. Others widen what they load.
+/// B as a tile reads it: a block of a packed panel in fp32. Others widen what they load, and know
+/// from the width of the tile when it is loaded.
 struct F32Block {
   const float* HWY_RESTRICT data;
 
+  template <std::size_t kWidth>
   [[nodiscard]] HWY_INLINE hn::Vec<F32> load(std::size_t k, std::size_t column) const {
     return hn::Load(F32(), data + k * kPanel + column);
   }
@@ -69,6 +71,7 @@ HWY_INLINE void panel_tile(const float* HWY_RESTRICT a, std::size_t a_stride, co
   const F32 d;
   constexpr std::size_t kLanes = hn::MaxLanes(F32());
   constexpr std::size_t kVectors = kTileVectors<kRows>;
+  constexpr std::size_t kWidth = kVectors * kLanes;
   using V = hn::Vec<F32>;
   V sums[kRows][kVectors];
   for (auto& row : sums) {
@@ -80,14 +83,16 @@ HWY_INLINE void panel_tile(const float* HWY_RESTRICT a, std::size_t a_stride, co
       V values[kRows];
       for (std::size_t r = 0; r < kRows; ++r) values[r] = hn::Set(d, a[r * a_stride + k]);
       for (std::size_t v = 0; v < kVectors; ++v) {
-        const V panel = b.load(k, column + v * kLanes);
+        const V panel = b.template load<kWidth>(k, column + v * kLanes);
         for (std::size_t r = 0; r < kRows; ++r) {
           sums[r][v] = hn::MulAdd(values[r], panel, sums[r][v]);
         }
       }
     } else {
       V panel[kVectors];
-      for (std::size_t v = 0; v < kVectors; ++v) panel[v] = b.load(k, column + v * kLanes);
+      for (std::size_t v = 0; v < kVectors; ++v) {
+        panel[v] = b.template load<kWidth>(k, column + v * kLanes);
+      }
       for (std::size_t r = 0; r < kRows; ++r) {
         const V value = hn::Set(d, a[r * a_stride + k]);
         for (std::size_t v = 0; v < kVectors; ++v) {

@@ -29,21 +29,33 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// Emerald Rapids 4 to 32 KiB are alike, and without requests 16 tokens take a fifth longer.
 inline constexpr std::size_t kAheadBytes = std::size_t{16} << 10;
 
+/// Requests lines of a weight kAheadBytes further on than `from`, while a tile of kWidth columns
+/// loads from the block there: 1 / kParts of a line for every line's worth of loads. A tile that is
+/// narrower than the panel loads a part of each line: if it requested the lines that it meets, the
+/// first tiles would ask for all at once and wait, and the others for none.
+template <std::size_t kWidth, std::size_t kParts, typename Stored>
+HWY_INLINE void request_ahead(const Stored* from, std::size_t k, std::size_t column) {
+  constexpr std::size_t kLine = 64;
+  const std::size_t loaded =
+      ((column / kWidth * kPanelDepth + k) * kWidth + column % kWidth) * sizeof(Stored);
+  if (loaded % (kLine * kParts) != 0) return;
+  // Past the end of the panel is the next one, or nothing that a request could harm.
+  prefetch_far(reinterpret_cast<const std::byte*>(from), loaded / kParts + kAheadBytes);
+}
+
 /// A block of a panel as it is stored, widened in registers. With kKeep each vector is also stored
-/// to `widened`, for the rows that do not fit the first tile.
-template <typename Stored, bool kKeep>
+/// to `widened`, for the rows that do not fit the first tile. It requests the first of kParts parts
+/// of the lines of a block.
+template <typename Stored, bool kKeep, std::size_t kParts>
 struct StoredBlock {
   const Stored* HWY_RESTRICT data;
   const float* HWY_RESTRICT scales;  // of e4m3 codes, one for each output (f8_code.h)
   float* widened;
 
+  template <std::size_t kWidth>
   [[nodiscard]] HWY_INLINE hn::Vec<F32> load(std::size_t k, std::size_t column) const {
-    constexpr std::size_t kLine = 64;
+    request_ahead<kWidth, kParts>(data, k, column);
     const Stored* from = data + k * kPanel + column;
-    if (column * sizeof(Stored) % kLine == 0) {
-      // Past the end of the panel is the next one, or nothing that a request could harm.
-      prefetch_far(reinterpret_cast<const std::byte*>(from), kAheadBytes);
-    }
     const F32 d;
     hn::Vec<F32> value;
     if constexpr (std::is_same_v<Stored, std::int8_t>) {
@@ -62,32 +74,45 @@ struct StoredBlock {
   }
 };
 
+/// The block for the rows of the second tile, which requests the second half of the lines.
+template <typename Stored>
+struct WidenedBlock {
+  F32Block block;
+  const Stored* half;  // of the block as it is stored
+
+  template <std::size_t kWidth>
+  [[nodiscard]] HWY_INLINE hn::Vec<F32> load(std::size_t k, std::size_t column) const {
+    request_ahead<kWidth, 2>(half, k, column);
+    return block.load<kWidth>(k, column);
+  }
+};
+
 /// sums[tokens][kPanel] += x times a block of `depth` columns.
 template <typename Stored>
-HWY_NOINLINE void add_stored_block(const std::byte* stored, const float* x, std::size_t x_stride,
-                                   std::size_t tokens, std::size_t depth, float* widened,
-                                   float* sums) {
+HWY_NOINLINE void add_stored_block(
+    const std::byte* stored, const float* x, std::size_t x_stride, std::size_t tokens,
+    std::size_t depth,
+    float* widened,  // NOLINT(readability-non-const-parameter): written, through the block
+    float* sums) {
   constexpr bool kScaled = std::is_same_v<Stored, std::int8_t>;
+  constexpr bool kKeep = !std::is_same_v<Stored, float>;
   const auto* const scales = reinterpret_cast<const float*>(stored);
   const auto* const data =
       reinterpret_cast<const Stored*>(stored + (kScaled ? kPanel * sizeof(float) : 0));
   if (tokens <= kTileRows) {
-    const StoredBlock<Stored, false> block{data, scales, nullptr};
+    const StoredBlock<Stored, false, 1> block{data, scales, nullptr};
     return panel_product<Finish::kAdd>(x, x_stride, tokens, block, depth, sums, kPanel, nullptr);
   }
-  const auto add_rest = [&](const float* block) HWY_ATTR {
-    panel_product<Finish::kAdd>(x + kTileRows * x_stride, x_stride, tokens - kTileRows,
-                                F32Block{block}, depth, sums + kTileRows * kPanel, kPanel, nullptr);
+  const StoredBlock<Stored, kKeep, 2> first{data, scales, widened};
+  panel_rows<Finish::kAdd, kTileRows>(x, x_stride, first, depth, sums, kPanel, nullptr);
+  const F32Block kept{kKeep ? first.widened : reinterpret_cast<const float*>(data)};
+  const WidenedBlock<Stored> second{kept, data + kPanelDepth * kPanel / 2};
+  const auto add = [&](std::size_t token, std::size_t count, const auto& block) HWY_ATTR {
+    panel_product<Finish::kAdd>(x + token * x_stride, x_stride, count, block, depth,
+                                sums + token * kPanel, kPanel, nullptr);
   };
-  if constexpr (std::is_same_v<Stored, float>) {
-    const StoredBlock<Stored, false> block{data, scales, nullptr};
-    panel_rows<Finish::kAdd, kTileRows>(x, x_stride, block, depth, sums, kPanel, nullptr);
-    add_rest(data);
-  } else {
-    const StoredBlock<Stored, true> block{data, scales, widened};
-    panel_rows<Finish::kAdd, kTileRows>(x, x_stride, block, depth, sums, kPanel, nullptr);
-    add_rest(widened);
-  }
+  add(kTileRows, std::min(kTileRows, tokens - kTileRows), second);
+  if (tokens > 2 * kTileRows) add(2 * kTileRows, tokens - 2 * kTileRows, kept);
 }
 
 /// [block of kPanelDepth columns][token][kPanelDepth]: rows of x are often a multiple of 4 KiB

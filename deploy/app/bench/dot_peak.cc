@@ -24,27 +24,15 @@ constexpr double kDotFlop = 64;  // of one instruction: 16 lanes x 2 multiply-ad
 constexpr double kMultiplyAddFlop = 32;
 
 // 16 chains of `rounds` instructions on zeros.
-#define TRIBUTARY_CHAINS(instruction, rounds)                                                   \
+#define TRIBUTARY_EACH_CHAIN(text) \
+  ".irp i,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n\t" text "\n\t.endr\n\t"
+#define TRIBUTARY_CHAINS(instruction, vector, rounds) \
   asm volatile(                                                                                 \
       "vpxord %%zmm16, %%zmm16, %%zmm16\n\t"                                                    \
       "vpxord %%zmm17, %%zmm17, %%zmm17\n\t"                                                    \
-      "vmovdqa64 %%zmm16, %%zmm0\n\tvmovdqa64 %%zmm16, %%zmm1\n\t"                              \
-      "vmovdqa64 %%zmm16, %%zmm2\n\tvmovdqa64 %%zmm16, %%zmm3\n\t"                              \
-      "vmovdqa64 %%zmm16, %%zmm4\n\tvmovdqa64 %%zmm16, %%zmm5\n\t"                              \
-      "vmovdqa64 %%zmm16, %%zmm6\n\tvmovdqa64 %%zmm16, %%zmm7\n\t"                              \
-      "vmovdqa64 %%zmm16, %%zmm8\n\tvmovdqa64 %%zmm16, %%zmm9\n\t"                              \
-      "vmovdqa64 %%zmm16, %%zmm10\n\tvmovdqa64 %%zmm16, %%zmm11\n\t"                            \
-      "vmovdqa64 %%zmm16, %%zmm12\n\tvmovdqa64 %%zmm16, %%zmm13\n\t"                            \
-      "vmovdqa64 %%zmm16, %%zmm14\n\tvmovdqa64 %%zmm16, %%zmm15\n\t"                            \
-      "1:\n\t" instruction " %%zmm16, %%zmm17, %%zmm0\n\t" instruction                          \
-      " %%zmm16, %%zmm17, %%zmm1\n\t" instruction " %%zmm16, %%zmm17, %%zmm2\n\t" instruction   \
-      " %%zmm16, %%zmm17, %%zmm3\n\t" instruction " %%zmm16, %%zmm17, %%zmm4\n\t" instruction   \
-      " %%zmm16, %%zmm17, %%zmm5\n\t" instruction " %%zmm16, %%zmm17, %%zmm6\n\t" instruction   \
-      " %%zmm16, %%zmm17, %%zmm7\n\t" instruction " %%zmm16, %%zmm17, %%zmm8\n\t" instruction   \
-      " %%zmm16, %%zmm17, %%zmm9\n\t" instruction " %%zmm16, %%zmm17, %%zmm10\n\t" instruction  \
-      " %%zmm16, %%zmm17, %%zmm11\n\t" instruction " %%zmm16, %%zmm17, %%zmm12\n\t" instruction \
-      " %%zmm16, %%zmm17, %%zmm13\n\t" instruction " %%zmm16, %%zmm17, %%zmm14\n\t" instruction \
-      " %%zmm16, %%zmm17, %%zmm15\n\t"                                                          \
+      TRIBUTARY_EACH_CHAIN("vmovdqa64 %%zmm16, %%zmm\\i")                                       \
+      "1:\n\t"                                                                                  \
+      TRIBUTARY_EACH_CHAIN(instruction " %%" vector "16, %%" vector "17, %%" vector "\\i")      \
       "dec %0\n\t"                                                                              \
       "jnz 1b\n\t"                                                                              \
       : "+r"(rounds)                                                                            \
@@ -53,10 +41,13 @@ constexpr double kMultiplyAddFlop = 32;
         "zmm10", "zmm11", "zmm12", "zmm13", "zmm14", "zmm15", "zmm16", "zmm17")
 
 [[gnu::target("avx512f,avx512bf16")]] void dot_loop(std::size_t rounds) {
-  TRIBUTARY_CHAINS("vdpbf16ps", rounds);
+  TRIBUTARY_CHAINS("vdpbf16ps", "zmm", rounds);
 }
 [[gnu::target("avx512f")]] void multiply_add_loop(std::size_t rounds) {
-  TRIBUTARY_CHAINS("vfmadd231ps", rounds);
+  TRIBUTARY_CHAINS("vfmadd231ps", "zmm", rounds);
+}
+[[gnu::target("avx512f,avx512vl")]] void half_multiply_add_loop(std::size_t rounds) {
+  TRIBUTARY_CHAINS("vfmadd231ps", "ymm", rounds);
 }
 bool has_dot_products() {
   return __builtin_cpu_supports("avx512bf16") != 0;
@@ -107,12 +98,21 @@ Product best_product() {
   return best;
 }
 
+Product product_of_set(std::string_view set) {
+  if (set.empty()) return best_product();
+  if (set == "AMX_BF16") return Product::kTiles;
+  if (set.starts_with("AVX3_BF16")) return Product::kDotProducts;
+  return set.starts_with("AVX3") ? Product::kMultiplyAdds : Product::kHalfMultiplyAdds;
+}
+
 std::string_view product_name(Product product) noexcept {
   switch (product) {
     case Product::kTiles:
       return "bf16 tiles";
     case Product::kDotProducts:
       return "bf16 dot products";
+    case Product::kHalfMultiplyAdds:
+      return "fp32 multiply-adds of 256 bits";
     case Product::kMultiplyAdds:
       break;
   }
@@ -135,16 +135,17 @@ double product_rate(cpu::ThreadPool& pool, Product product, std::size_t rounds, 
   }
 #if defined(__x86_64__)
   if (has_wide_vectors()) {
-    const bool dots = product == Product::kDotProducts;
-    const double seconds = together(pool, clock, [&](std::size_t) {
-      if (dots) {
-        dot_loop(rounds);
-      } else {
-        multiply_add_loop(rounds);
-      }
-    });
-    return kChains * (dots ? kDotFlop : kMultiplyAddFlop) * static_cast<double>(rounds) * threads /
-           seconds / 1e9;
+    auto* loop = half_multiply_add_loop;
+    double flop = kMultiplyAddFlop / 2;
+    if (product == Product::kDotProducts) {
+      loop = dot_loop;
+      flop = kDotFlop;
+    } else if (product == Product::kMultiplyAdds) {
+      loop = multiply_add_loop;
+      flop = kMultiplyAddFlop;
+    }
+    const double seconds = together(pool, clock, [&](std::size_t) { loop(rounds); });
+    return kChains * flop * static_cast<double>(rounds) * threads / seconds / 1e9;
   }
 #endif
   return measure_peak(pool.threads()).gflops;

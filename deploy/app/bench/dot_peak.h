@@ -11,12 +11,15 @@
 
 namespace tributary::bench {
 
-/// Instructions that multiply bf16 values, or values widened from them, in fp32 sums.
-enum class Product { kTiles, kDotProducts, kMultiplyAdds };
+/// Instructions that multiply bf16 values, or values widened from them, in fp32 sums. The last are
+/// of 256 bits at most, whatever the machine has.
+enum class Product { kTiles, kDotProducts, kMultiplyAdds, kHalfMultiplyAdds };
 
 /// The fastest of this machine: tiles of AMX if they are usable; otherwise dot products on 512-bit
 /// vectors, or fp32 multiply-adds if those are faster (measured once).
 [[nodiscard]] Product best_product();
+/// The products of an instruction set of the CPU backend, which the machine has; "": the fastest.
+[[nodiscard]] Product product_of_set(std::string_view set);
 /// `bf16 tiles`.
 [[nodiscard]] std::string_view product_name(Product product) noexcept;
 
