@@ -29,9 +29,9 @@ inline constexpr std::size_t kMaxRegistrationBytes = std::size_t{256} << 20;
 
 struct WorkerInfo {
   int rank = 0;
-  std::string host;
-  std::string address;  // of its data plane: tcp://10.0.0.1:7070
-  std::string backend;
+  std::string host = {};
+  std::string address = {};  // of its data plane: tcp://10.0.0.1:7070
+  std::string backend = {};
   int threads = 0;  // that compute; 0: not said
 };
 

@@ -22,7 +22,7 @@ inline constexpr std::uint64_t kPoolItself = 0;
 struct Join {
   static constexpr MessageType kType = MessageType::kJoin;
   std::int32_t rank = 0;
-  std::string host, address, backend;  // for clients: WorkerInfo
+  std::string host = {}, address = {}, backend = {};  // for clients: WorkerInfo
   std::int32_t threads = 0;
   static void fields(auto& archive, auto& m) {
     archive(m.rank, m.host, m.address, m.backend, m.threads);

@@ -247,7 +247,7 @@ TEST_F(RowPullTest, WrongAnswersAreFoundOut) {
   EXPECT_EQ(without_rows(-1, 1), ErrorCode::kMalformedInput);
   EXPECT_EQ(without_rows(0, -1), ErrorCode::kMalformedInput);
   EXPECT_EQ(without_rows(0, 2), ErrorCode::kMalformedInput) << "there are two workers";
-  EXPECT_EQ(without_rows(0, 0), ErrorCode::kMalformedInput) << "it names itself";
+  EXPECT_EQ(without_rows(0, 0), ErrorCode::kWorkerLost) << "another one has its address";
 }
 
 TEST_F(RowPullTest, WhatTheSequenceDoesNotHaveIsRefusedByName) {

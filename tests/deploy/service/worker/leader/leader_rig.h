@@ -126,8 +126,8 @@ struct LeaderRig {
     links.leave_out = [this](int rank, const Status& reason) {
       if (on_leave_out) on_leave_out(rank, reason);
     };
-    links.open_slot = [this](int rank) { opened.push_back({clock.now(), rank}); };
-    links.take_in = [this](int rank) { taken_in.push_back({clock.now(), rank}); };
+    links.open_slot = [this](int /*rank*/) { opened.push_back(orders.size()); };
+    links.take_in = [this](int /*rank*/) { taken_in.push_back(orders.size()); };
     links.accused = [this] { return accused; };
     return links;
   }
@@ -139,8 +139,9 @@ struct LeaderRig {
   RigRecord record{clock};
   std::vector<RigRecord::At<Order>> orders;
   std::function<void(int rank, const Status& reason)> on_leave_out;
-  std::vector<RigRecord::At<int>> opened;    // slots
-  std::vector<RigRecord::At<int>> taken_in;  // newcomers
+  // After how many orders slots were opened, and newcomers taken in.
+  std::vector<std::size_t> opened;
+  std::vector<std::size_t> taken_in;
   std::optional<int> accused;
   Duration round_takes = std::chrono::milliseconds(1);
   /// The outcome of an order, at its end; no transfer is under way unless it says so.
