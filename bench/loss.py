@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # Workers of a pool are killed (SIGKILL) one after the other, at random moments of replays whose
 # digest is known, until worker 0 is left; then a new pool. A replay has to end well each time, with
-# the undisturbed digest and every page free. Some losses come while another worker is drained. Prints
-# what it took until rounds went on, and until lost rows were there again.
+# the undisturbed digest and every page free. Some losses come while another worker is drained, and
+# into half of the slots another process is started at once, which is killed later too. Prints what it
+# took until rounds went on, and until lost rows were there again.
 #   bench/loss.py [--losses 20] [--workers 2,3,4] [--seed 1] [--mpirun]
 import argparse
 import contextlib
@@ -89,8 +90,9 @@ def started(*command, log, **environment):
 
 @contextlib.contextmanager
 def pool(options, folder, number, workers, gib):
-    """The pids of its workers, by rank."""
+    """The pids of its workers, by rank, and what starts another one for a rank."""
     name = f"pool{number}"
+    restart = None
     worker = [options.program, "worker", "--control", URL, "--name", name, "--shape",
               "deepseek-v2-lite", "--layers", 4, "--leaf-tokens", 64, "--kv-gib", gib]
     with contextlib.ExitStack() as running:
@@ -102,18 +104,26 @@ def pool(options, folder, number, workers, gib):
             secret = folder / "secret"
             secret.write_text("the-workers-of-a-pool-of-bench-loss")
             leader = f"127.0.0.1:{free_ports(1)[0]}"
-            slots = [running.enter_context(started(
-                *worker, "--slots", workers, "--slot", slot, "--leader", leader,
-                "--pool-secret-file", secret, log=folder / f"{name}-{slot}.log"))
-                for slot in reversed(range(workers))][::-1]
+
+            def start(slot):
+                return running.enter_context(started(
+                    *worker, "--slots", workers, "--slot", slot, "--leader", leader,
+                    "--pool-secret-file", secret, log=folder / f"{name}-{slot}.log")).pid
+            pids = [start(slot) for slot in reversed(range(workers))][::-1]
+
+            def restart(slot):
+                pids[slot] = start(slot)
         until(f"{name} serves", lambda: states()[:1] == ["serving"])
-        yield ranks(name) if options.mpirun else [slot.pid for slot in slots]
+        yield ranks(name) if options.mpirun else pids, restart
     until(f"{name} has gone", lambda: not states())
 
 
+def pools():
+    return [pool for pool in json.loads(get("/v1/cluster"))["pools"] if pool["state"] != "lost"]
+
+
 def states():
-    pools = json.loads(get("/v1/cluster"))["pools"]
-    return [pool["state"] for pool in pools if pool["state"] != "lost"]
+    return [pool["state"] for pool in pools()]
 
 
 def replay(options, spread):
@@ -133,9 +143,10 @@ def post(path):
         pass
 
 
-def lose(options, dice, victim, spread, drained):
+def lose(options, dice, victim, spread, drained, restart):
     """One loss under a replay. Returns its digest, rows pushed again, how long no round came, and how
-    long the slowest sequence lacked rows. `drained`: the path of a worker to empty meanwhile."""
+    long the slowest sequence lacked rows. `drained`: the path of a worker to empty meanwhile;
+    `restart`: starts another process in that place, or nothing."""
     run = replay(options, spread)
     tokens = metric("tributary_tokens_total")
     until("it decodes", lambda: metric("tributary_tokens_total") > tokens + 20)
@@ -149,6 +160,7 @@ def lose(options, dice, victim, spread, drained):
     until("rounds go on", lambda: run.poll() is not None
           or metric("tributary_rounds_total") > before + 3)
     took = time.monotonic() - begin
+    restart()
     out, error = run.communicate(timeout=300)
     assert run.returncode == 0, error
     if drained:
@@ -161,7 +173,7 @@ def main():
     options = arguments()
     dice = random.Random(options.seed)
     print(processor(), flush=True)
-    done, gaps, recoveries = 0, [], []
+    done, newcomers, gaps, recoveries = 0, 0, [], []
     with (tempfile.TemporaryDirectory() as name,
           started(options.program, "control", "--listen", ADDRESS,
                   log=pathlib.Path(name) / "control.log")):
@@ -173,20 +185,30 @@ def main():
         while done < options.losses:
             workers = sizes[number % len(sizes)]
             fill = list(FILLS)[number // len(sizes) % len(FILLS)]
-            with pool(options, folder, number, workers, FILLS[fill]) as pids:
+            with pool(options, folder, number, workers, FILLS[fill]) as (pids, restart):
                 number += 1
                 left = list(range(1, workers))
                 dice.shuffle(left)
-                for rank in left:
+                again_later = {rank for rank in left if restart and dice.random() < 0.5}
+                while left:
+                    rank = left.pop(0)
+                    comes = rank in again_later
+                    again_later.discard(rank)
                     spread = dice.choice(["auto", "all"])
                     if spread not in known:
                         out, error = replay(options, spread).communicate()
                         known[spread] = figure(r"^digest +(\w+)", out)
                         assert known[spread] != "0", error
-                    rest = left[left.index(rank) + 1:]
-                    drained = (f"/v1/pools/pool{number - 1}/workers/{dice.choice(rest)}/"
-                               if rest and dice.random() < 0.3 else "")
-                    digest, again, took, lacked = lose(options, dice, pids[rank], spread, drained)
+                    drained = (f"/v1/pools/pool{number - 1}/workers/{dice.choice(left)}/"
+                               if left and dice.random() < 0.3 else "")
+                    digest, again, took, lacked = lose(
+                        options, dice, pids[rank], spread, drained,
+                        lambda: restart(rank) if comes else None)
+                    if comes:
+                        until("it has come", lambda:
+                              pools()[0]["workers"][rank]["state"] == "serving")
+                        left.append(rank)
+                        newcomers += 1
                     until("every page is free", lambda: metric("tributary_pages_used")
                           + metric("tributary_pages_reserved") == 0)
                     assert digest == known[spread], f"{digest}, expected {known[spread]}"
@@ -196,8 +218,10 @@ def main():
                         recoveries.append(lacked)
                     print(f"{done}: worker {rank} of {workers}, {fill}, spread {spread}: {again} "
                           f"rows pushed again, rounds after {took:.2f} s, all rows {lacked:.2f} s "
-                          f"later{', one drained' if drained else ''}, digest unchanged", flush=True)
-    print(f"{done} losses, no sequence lost, digests unchanged, every page free; until rounds went "
+                          f"later{', one drained' if drained else ''}"
+                          f"{', another in its place' if comes else ''}, digest unchanged",
+                          flush=True)
+    print(f"{done} losses, {newcomers} newcomers, no sequence lost, digests unchanged, every page free; until rounds went "
           f"on: median {statistics.median(gaps):.2f} s, longest {max(gaps):.2f} s; from then until "
           f"lost rows were there: median {statistics.median(recoveries):.2f} s, longest "
           f"{max(recoveries):.2f} s")

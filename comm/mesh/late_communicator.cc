@@ -28,6 +28,7 @@ class LateCommunicator final : public Communicator {
   [[nodiscard]] std::string_view name() const noexcept override { return pair_->name(); }
   [[nodiscard]] std::vector<int> waited_for() const override { return pair_->waited_for(); }
   [[nodiscard]] bool takes_newcomers() const noexcept override { return true; }
+  [[nodiscard]] bool comes_late() const noexcept override { return true; }
 
  protected:
   Status do_collective(const Collective& call, Deadline deadline) override {

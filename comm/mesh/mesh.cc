@@ -58,7 +58,7 @@ Mesh::~Mesh() {
   transport_.reset();
 }
 
-Status Mesh::meet(Deadline deadline) {
+Status Mesh::meet(Deadline deadline, std::uint64_t& visit) {
   std::string leader;
   if (rank() > 0) {
     if (Status found = status_of([&] { leader = config_.leader(); }); !found.ok()) return found;
@@ -71,6 +71,7 @@ Status Mesh::meet(Deadline deadline) {
     if (!refused_.ok()) return refused_;
     if (missing().empty()) {
       met_ = true;
+      visit = visit_;
       return {};
     }
     if (deadline.expired(clock_.now())) {
@@ -82,11 +83,6 @@ Status Mesh::meet(Deadline deadline) {
       if (!link(r).lost.ok()) connect(r, std::string(link(r).address));
     }
   }
-}
-
-std::uint64_t Mesh::visit() const {
-  const std::lock_guard lock(mutex_);
-  return visit_;
 }
 
 std::vector<int> Mesh::missing() const {
@@ -218,8 +214,9 @@ void Mesh::introduce(int newcomer) {
   }
 }
 
-void Mesh::open_slot(int rank) {
+void Mesh::open_slot(int rank, std::optional<std::uint64_t> visit) {
   const std::lock_guard lock(mutex_);
+  if (visit && slot(rank).visit != *visit) return;
   slot(rank) = {.state = Slot::State::kOpen};
   for (int r = 1; r < ranks(); ++r) {  // who arrives need not wait for it
     if (slot(r).state == Slot::State::kArriving) accept(r);
@@ -235,45 +232,35 @@ std::optional<Newcomer> Mesh::wait_newcomer() {
   return newcomer;
 }
 
-void Mesh::turn_away(const Newcomer& newcomer, const Status& reason) {
-  const std::lock_guard lock(mutex_);
-  const auto& [rank, life] = newcomer.process;
-  const Link& from = link(rank);
-  if (slot(rank).state != Slot::State::kArriving || from.life != life || !from.up) return;
-  const PeerId peer = from.peer;
-  transport_->disconnect(peer);
-  lose(peer, reason);
-}
-
 void Mesh::close_door() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
   notify();
 }
 
-std::vector<MeshPeer> Mesh::peers(std::span<const int> members) const {
+Mesh::Membership Mesh::open(std::uint64_t id, std::span<const int> members,
+                            std::optional<std::span<const MeshPeer>> before) {
   const std::lock_guard lock(mutex_);
-  std::vector<MeshPeer> peers;
-  for (const int member : members) {
-    if (member != rank()) peers.push_back({member, link(member).life});
-  }
-  return peers;
-}
-
-std::vector<MeshPeer> Mesh::go_on(std::span<const MeshPeer> before, std::span<const int> members) {
-  const std::lock_guard lock(mutex_);
-  for (const MeshPeer& peer : before) {
+  Membership membership;
+  early_.erase(id);
+  auto& group = groups_[id];
+  if (group == nullptr) group = std::make_shared<MeshGroup>(ranks());
+  membership.group = group;
+  for (const MeshPeer& peer : before.value_or(std::span<const MeshPeer>())) {
     if (std::ranges::binary_search(members, peer.rank)) continue;
     link(peer.rank).left_out = link(peer.rank).life;
   }
-  std::vector<MeshPeer> peers;
   for (const int member : members) {
     if (member == rank()) continue;
-    const auto known = std::ranges::find(before, member, &MeshPeer::rank);
-    peers.push_back({member, known == before.end() ? 0 : known->life});
-    slot(member).state = Slot::State::kMember;
+    MeshPeer peer{member, link(member).life};
+    if (before) {
+      const auto known = std::ranges::find(*before, member, &MeshPeer::rank);
+      if (known == before->end()) slot(member).state = Slot::State::kMember;  // a newcomer
+      peer.life = known == before->end() ? 0 : known->life;
+    }
+    membership.others.push_back(peer);
   }
-  return peers;
+  return membership;
 }
 
 Status Mesh::await(std::span<MeshPeer> peers, std::string_view call, Deadline deadline,
@@ -326,14 +313,6 @@ std::shared_ptr<MeshGroup> Mesh::group(std::uint64_t id, int from) {
          from, kMostEarly + 1);
   }
   early_[id] = from;
-  return groups_[id] = std::make_shared<MeshGroup>(ranks());
-}
-
-std::shared_ptr<MeshGroup> Mesh::open(std::uint64_t id) {
-  const std::lock_guard lock(mutex_);
-  const auto known = groups_.find(id);
-  early_.erase(id);
-  if (known != groups_.end()) return known->second;
   return groups_[id] = std::make_shared<MeshGroup>(ranks());
 }
 

@@ -47,10 +47,8 @@ class Mesh final : public TransportHandler {
 
   /// Returns when there is a connection with every other rank, or in the place of a lost one with
   /// those that are there; kUnavailable where rank 0 is not there (any more), otherwise what cannot
-  /// be healed by another try.
-  [[nodiscard]] Status meet(Deadline deadline);
-  /// Of meet(): 0 at the start of all.
-  [[nodiscard]] std::uint64_t visit() const;
+  /// be healed by another try. `visit`: of a Newcomer, and 0 at the start of all.
+  [[nodiscard]] Status meet(Deadline deadline, std::uint64_t& visit);
 
   [[nodiscard]] int rank() const noexcept { return config_.rank; }
   [[nodiscard]] int ranks() const noexcept { return config_.ranks; }
@@ -61,28 +59,29 @@ class Mesh final : public TransportHandler {
 
   // For rank 0's door.
 
-  /// The process of `rank` is given up: another one may come.
-  void open_slot(int rank);
+  /// The process of `rank` is given up, if it is still that of `visit` where that is given: another
+  /// one may come.
+  void open_slot(int rank, std::optional<std::uint64_t> visit = {});
   /// The next process that has come; no value after close_door().
   [[nodiscard]] std::optional<Newcomer> wait_newcomer();
-  /// Ends its connection, if it is not a member yet: another one may come.
-  void turn_away(const Newcomer& newcomer, const Status& reason);
   void close_door();
 
   // For communicators.
 
-  /// The other ones of `members`, as they are now.
-  [[nodiscard]] std::vector<MeshPeer> peers(std::span<const int> members) const;
-  /// The other ones of `members`, who go on. Those that are not among `before` are still to come:
-  /// as other processes than those that were left out, which may live.
-  [[nodiscard]] std::vector<MeshPeer> go_on(std::span<const MeshPeer> before,
-                                            std::span<const int> members);
+  /// What a communicator has of its mesh.
+  struct Membership {
+    std::shared_ptr<MeshGroup> group;  // what arrives for it, from before this call as well
+    std::vector<MeshPeer> others;      // members
+  };
+  /// Of `members`, on the communicator `id`. Those that are not among `before`, the others of the
+  /// communicator before, are still to come: as other processes than those that were left out,
+  /// which may live. No value: all are there.
+  [[nodiscard]] Membership open(std::uint64_t id, std::span<const int> members,
+                                std::optional<std::span<const MeshPeer>> before = {});
   /// Waits until those of `peers` that are still to come have come, or one is lost; `late` as in
   /// wait().
   [[nodiscard]] Status await(std::span<MeshPeer> peers, std::string_view call, Deadline deadline,
                              std::vector<int>& late);
-  /// What arrives for the communicator `id`, from before this call as well.
-  [[nodiscard]] std::shared_ptr<MeshGroup> open(std::uint64_t id);
   /// What arrives for it from now on is dropped.
   void close(std::uint64_t id);
   /// Sends `bytes`, which `owner` keeps, as the rank's block.
@@ -104,6 +103,7 @@ class Mesh final : public TransportHandler {
   [[nodiscard]] Status failure(const MeshGroup& group, std::span<const MeshPeer> peers,
                                std::vector<int>& late);
 
+ private:
   void on_open(PeerId peer, const Proven& who) override;
   std::optional<Landing> on_message(PeerId peer, std::uint16_t type,
                                     std::span<const std::byte> header,
@@ -111,7 +111,6 @@ class Mesh final : public TransportHandler {
   void on_disconnect(PeerId peer, const Status& reason) override;
   void on_listener_failed(const Status& reason) override;
 
- private:
   /// This process' connection with a rank, or the last one.
   struct Link {
     PeerId peer = 0;             // 0: none so far

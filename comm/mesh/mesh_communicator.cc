@@ -81,15 +81,18 @@ class SendBuffers {
 
 class MeshCommunicator final : public Communicator {
  public:
-  /// `others`: of the members. `record` may be null.
+  /// `before`: see Mesh::open(). `record` may be null.
   MeshCommunicator(std::shared_ptr<Mesh> mesh, std::uint64_t id, std::span<const int> members,
-                   std::vector<MeshPeer> others, std::shared_ptr<StartRecord> record = {})
+                   std::optional<std::span<const MeshPeer>> before = {},
+                   std::shared_ptr<StartRecord> record = {})
       : Communicator(mesh->rank(), mesh->ranks(), members, mesh->clock()),
         mesh_(std::move(mesh)),
         id_(id),
-        group_(mesh_->open(id)),
-        others_(std::move(others)),
-        record_(std::move(record)) {}
+        record_(std::move(record)) {
+    auto [group, others] = mesh_->open(id, members, before);
+    group_ = std::move(group);
+    others_ = std::move(others);
+  }
   ~MeshCommunicator() override { mesh_->close(id_); }
   [[nodiscard]] std::string_view name() const noexcept override { return mesh_->name(); }
   [[nodiscard]] std::vector<int> waited_for() const override { return late_; }
@@ -141,9 +144,8 @@ class MeshCommunicator final : public Communicator {
   void do_interrupt(const Status& reason) override { mesh_->interrupt(*group_, reason); }
   std::unique_ptr<Communicator> do_survivors(std::span<const int> members,
                                              std::uint64_t generation) override {
-    return std::make_unique<MeshCommunicator>(mesh_,
-                                              group_of(Kind::kSurvivors, generation, members),
-                                              members, mesh_->go_on(others_, members));
+    return std::make_unique<MeshCommunicator>(
+        mesh_, group_of(Kind::kSurvivors, generation, members), members, others_);
   }
 
  private:
@@ -176,12 +178,13 @@ class MeshCommunicator final : public Communicator {
   std::shared_ptr<StartRecord> record_;
 };
 
-/// Of rank 0 and the newcomer `rank`, one of which is `other`.
+/// Of rank 0 and the newcomer `rank`.
 std::unique_ptr<Communicator> make_pair(const std::shared_ptr<Mesh>& mesh, int rank,
-                                        std::uint64_t visit, std::vector<MeshPeer> other) {
+                                        std::uint64_t visit,
+                                        std::optional<std::span<const MeshPeer>> newcomer = {}) {
   const std::array members{0, rank};
   return std::make_unique<MeshCommunicator>(mesh, group_of(Kind::kPair, visit, members), members,
-                                            std::move(other));
+                                            newcomer);
 }
 
 void check(const MeshConfig& config) {
@@ -208,17 +211,18 @@ std::unique_ptr<Communicator> join_mesh(const MeshConfig& config,
   for (auto pause = kJoinPause;; pause = std::min(2 * pause, kLongestPause)) {
     auto mesh = std::make_shared<Mesh>(config, make_transport, clock);
     if (config.listening) config.listening(mesh->address());
-    const Status met = mesh->meet(deadline);
-    if (met.ok() && mesh->visit() > 0) {
-      auto pair = make_pair(mesh, config.rank, mesh->visit(), mesh->peers(std::array{0}));
-      return mesh::make_late_communicator(std::move(pair), clock);
+    std::uint64_t visit = 0;
+    const Status met = mesh->meet(deadline, visit);
+    if (met.ok() && visit > 0) {
+      return mesh::make_late_communicator(make_pair(mesh, config.rank, visit), clock);
     }
     if (met.ok()) {
       std::shared_ptr<StartRecord> record;
-      if (config.door != nullptr) record = std::make_shared<StartRecord>();
-      if (config.door != nullptr) config.door->lead_to(mesh, record);
-      std::vector<MeshPeer> others = mesh->peers(members);
-      return std::make_unique<MeshCommunicator>(std::move(mesh), kAll, members, std::move(others),
+      if (config.door != nullptr) {
+        record = std::make_shared<StartRecord>();
+        config.door->lead_to(mesh, record);
+      }
+      return std::make_unique<MeshCommunicator>(std::move(mesh), kAll, members, std::nullopt,
                                                 std::move(record));
     }
     mesh.reset();
@@ -261,7 +265,7 @@ std::optional<int> MeshDoor::wait() {
 
 Status MeshDoor::let_in(Deadline deadline) {
   const auto& [process, visit] = *newcomer_;
-  const auto pair = make_pair(mesh_, process.rank, visit, {process});
+  const auto pair = make_pair(mesh_, process.rank, visit, std::span(&process, 1));
   const auto hold = [this](Communicator* held) {
     const std::lock_guard lock(mutex_);
     pair_ = held;
@@ -270,7 +274,7 @@ Status MeshDoor::let_in(Deadline deadline) {
   Status in = hold(pair.get()) ? record_->answer(process.rank, *pair, deadline)
                                : Status(ErrorCode::kUnavailable, "the pool ends");
   hold(nullptr);
-  if (!in.ok()) mesh_->turn_away(*newcomer_, in);
+  if (!in.ok()) mesh_->open_slot(process.rank, visit);
   return in;
 }
 

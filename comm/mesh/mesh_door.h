@@ -30,8 +30,8 @@ class MeshDoor {
 
   /// The broadcasts of rank 0 and the gathers so far, on the communicator of all, were a start's.
   void started();
-  /// The process of `rank` is given up, and all that go on have made survivors() without it: another
-  /// one may come.
+  /// The process of `rank` is given up, and all that go on have made survivors() without it:
+  /// another one may come.
   void open(int rank);
   /// Waits for a process that has come so, and returns its rank; no value after close().
   [[nodiscard]] std::optional<int> wait();

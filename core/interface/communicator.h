@@ -149,6 +149,8 @@ class Communicator {
                                                         std::uint64_t generation);
   /// Whether survivors() may bring in another process in the place of a lost one.
   [[nodiscard]] virtual bool takes_newcomers() const noexcept { return false; }
+  /// Whether this rank is such a process, and nobody has called survivors() since.
+  [[nodiscard]] virtual bool comes_late() const noexcept { return false; }
 
  protected:
   /// All ranks take part. By the processes' clock.

@@ -93,7 +93,7 @@ void add_tier(Families& out, const TierView& tier) {
     out.add({{"state", std::string(worker_state_name(static_cast<WorkerState>(i)))}}, workers[i]);
   }
   out.counter("tributary_pools_lost_total", "Pools that went away without being replaced");
-  out.add({}, tier.registry.pools_lost());
+  out.add({}, tier.registry.ends().pools_lost);
   out.counter("tributary_pool_registrations_total", "Registrations of pools");
   out.add({{"result", "accepted"}}, tier.pools_registered);
   out.add({{"result", "refused"}}, tier.pools_refused);

@@ -63,7 +63,7 @@ std::vector<std::string> pools_to_ask(const PoolRegistry& registry, const AdmitR
 
 int retry_after_seconds(const PoolRegistry& registry, Time start, Time now) {
   constexpr auto kWindow = std::chrono::seconds(30);
-  const auto& ends = registry.end_times();
+  const auto& ends = registry.ends().times;
   const auto first = std::lower_bound(ends.begin(), ends.end(), now - kWindow);
   using Seconds = std::chrono::duration<double>;
   double seconds = 0;

@@ -226,7 +226,7 @@ void PoolRegistry::lose(const std::string& name, std::string because, Time now,
 
 void PoolRegistry::give_up(Pool& pool, Time now) {
   if (std::exchange(pool.gone, true)) return;
-  ++pools_lost_;
+  ++ends_.pools_lost;
   end_all(pool, SequenceEnd::kPoolLost, now);
 }
 
@@ -273,8 +273,8 @@ void PoolRegistry::end_sequence(SequenceId id, SequenceEnd reason, Time now) {
 }
 
 void PoolRegistry::note_end(Time now) {
-  end_times_.push_back(now);
-  if (end_times_.size() > kEndTimes) end_times_.pop_front();
+  ends_.times.push_back(now);
+  if (ends_.times.size() > kEndTimes) ends_.times.pop_front();
 }
 
 void PoolRegistry::ask_pages(const std::string& pool, std::int64_t pages) {

@@ -122,9 +122,12 @@ class PoolRegistry {
   [[nodiscard]] std::optional<SequenceEnd> end_of(SequenceId id) const { return ended_.find(id); }
   [[nodiscard]] SequenceIds& ids() noexcept { return ids_; }
   [[nodiscard]] const SequenceIds& ids() const noexcept { return ids_; }
-  [[nodiscard]] std::uint64_t pools_lost() const noexcept { return pools_lost_; }
-  /// Times at which sequences ended, the latest last; at most kEndTimes of them.
-  [[nodiscard]] const std::deque<Time>& end_times() const noexcept { return end_times_; }
+  struct Ends {
+    std::uint64_t pools_lost = 0;
+    /// At which sequences ended, the latest last; at most kEndTimes of them.
+    std::deque<Time> times;
+  };
+  [[nodiscard]] const Ends& ends() const noexcept { return ends_; }
 
   static constexpr std::size_t kEndTimes = 256;
   /// More names than any tier that we can imagine. A pool in a restart loop with random names must
@@ -146,8 +149,7 @@ class PoolRegistry {
   std::map<std::string, Pool> pools_;
   std::unordered_map<SequenceId, const std::string*> pool_of_;  // keys of pools_
   EndedSequences ended_{kMaxEnded};
-  std::deque<Time> end_times_;
-  std::uint64_t pools_lost_ = 0;
+  Ends ends_;
   Time expected_until_;
 };
 

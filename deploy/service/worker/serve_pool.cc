@@ -323,6 +323,7 @@ void run_worker(const WorkerOptions& options, const PoolRanks& ranks,
   const Status listening = status_of([&] {
     DataPlaneConfig data = data_plane_config(options, rank, model, transport, pool_key);
     data.log = events.log;
+    data.serves = !communicator.comes_late();
     plane = std::make_unique<DataPlane>(data, parts.with(rows, pulls), make_transport, clock);
     set_text(mine.host, host_name());
     set_text(mine.address, advertised_address(options.advertise, plane->address()));
@@ -364,6 +365,7 @@ void run_worker(const WorkerOptions& options, const PoolRanks& ranks,
           wire::WaitedFor{.generation = report.generation, .ranks = {named.begin(), named.end()}});
     }
     broken.order_ended(report);
+    if (report.generation > 0) plane->serve();
     for (const SequenceId id : report.rows_changed) rows.tell(id);
   };
   if (!leads) {

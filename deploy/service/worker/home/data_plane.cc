@@ -35,7 +35,7 @@ Status compare_shapes(const PoolShape& client, const PoolShape& pool) {
 
 DataPlane::DataPlane(DataPlaneConfig config, const DataPlaneParts& parts,
                      const MakeTransport& make_transport, Clock& clock)
-    : config_(std::move(config)), parts_(parts), clock_(clock) {
+    : config_(std::move(config)), parts_(parts), clock_(clock), serves_(config_.serves) {
   parts_.peers.open([&]() -> Transport& {
     transport_ = make_transport(config_.transport, *this);
     return *transport_;
@@ -187,6 +187,9 @@ void DataPlane::hello(PeerId peer, const wire::Hello& hello, Time now) {
   if (hello.magic != wire::kMagic) {
     fail(ErrorCode::kMalformedInput, "Hello begins with {:#x}, expected {:#x}", hello.magic,
          wire::kMagic);
+  }
+  if (!serves_) {  // its client tries again
+    return close(peer, {ErrorCode::kUnavailable, "this worker has come, and is not taken in yet"});
   }
   if (hello.version != wire::kVersion) {
     welcome.outcome = {ErrorCode::kUnsupported,

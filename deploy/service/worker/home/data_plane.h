@@ -31,6 +31,8 @@ struct DataPlaneConfig {
   TransportConfig transport;
   /// A connection that has not introduced itself within this time, or was refused, is closed.
   std::chrono::milliseconds hello_timeout{5'000};
+  /// Clients are let in from the start; else from serve() on.
+  bool serves = true;
   std::function<void(const std::string&)> log = {};  // for the operator; any thread
 };
 
@@ -57,6 +59,8 @@ class DataPlane final : public TransportHandler {
 
   [[nodiscard]] const std::string& address() const noexcept { return transport_->address(); }
 
+  /// This worker knows the pool's sequences: it may tell clients which do not exist.
+  void serve() noexcept { serves_ = true; }
   /// Call it twice a second, from any thread. It tells the leader that this worker is alive, and
   /// closes connections that have not introduced themselves, that hold pages of an ended sequence,
   /// or whose sequences have all ended.
@@ -87,6 +91,7 @@ class DataPlane final : public TransportHandler {
   DataPlaneConfig config_;
   DataPlaneParts parts_;
   Clock& clock_;
+  std::atomic<bool> serves_;
   std::atomic<std::uint64_t> accept_pauses_ = 0;
   Time pause_logged_;  // the transport's thread
   struct Limited {

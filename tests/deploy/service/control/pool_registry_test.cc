@@ -131,9 +131,9 @@ TEST(PoolRegistry, LosesSilentPools) {
   registry.lose("a", "silent", kRegistryStart + milliseconds(2000));
   EXPECT_EQ(registry.end_of(3), SequenceEnd::kPoolLost);
   EXPECT_EQ(registry.pool_of(3), nullptr);
-  EXPECT_EQ(registry.pools_lost(), 1U);
+  EXPECT_EQ(registry.ends().pools_lost, 1U);
   registry.lose("a", "again", kRegistryStart + milliseconds(2000));
-  EXPECT_EQ(registry.pools_lost(), 1U);
+  EXPECT_EQ(registry.ends().pools_lost, 1U);
   EXPECT_EQ(registry.find("a")->lost_because, "silent");
   EXPECT_EQ(code_of([&] { registry.add_sequence("a", 9); }), ErrorCode::kPoolLost);
 }
@@ -154,17 +154,17 @@ TEST(PoolRegistry, ASilentPoolKeepsItsSequencesForAWhile) {
   EXPECT_EQ(registry.end_of(3), std::nullopt);
   EXPECT_EQ(registry.end_of(4), SequenceEnd::kFreed) << "it has ended meanwhile";
   EXPECT_TRUE(any_serving(registry));
-  EXPECT_EQ(registry.pools_lost(), 0U) << "it has come back";
+  EXPECT_EQ(registry.ends().pools_lost, 0U) << "it has come back";
 
   registry.lose("a", "no heartbeat", later(5'000), later(20'000));
   registry.lose("a", "its connection ended", later(5'000), later(7'000));
   registry.lose("a", "and again", later(5'000), later(30'000));
   EXPECT_TRUE(registry.lose_silent(later(6'999)).empty());
-  EXPECT_EQ(registry.pools_lost(), 0U) << "it may come back";
+  EXPECT_EQ(registry.ends().pools_lost, 0U) << "it may come back";
   EXPECT_EQ(registry.lose_silent(later(7'000)), std::vector<std::string>{"a"});
   EXPECT_EQ(registry.end_of(3), SequenceEnd::kPoolLost);
   EXPECT_TRUE(registry.lose_silent(later(60'000)).empty());
-  EXPECT_EQ(registry.pools_lost(), 1U);
+  EXPECT_EQ(registry.ends().pools_lost, 1U);
 }
 
 TEST(PoolRegistry, AnIdlePoolThatDoesNotComeBackIsLostToo) {
@@ -174,10 +174,10 @@ TEST(PoolRegistry, AnIdlePoolThatDoesNotComeBackIsLostToo) {
   registry.lose("a", "no heartbeat", later(1'500), later(15'000));
   EXPECT_EQ(registry.lose_silent(later(15'000)), std::vector<std::string>{"a"});
   EXPECT_TRUE(registry.lose_silent(later(60'000)).empty());
-  EXPECT_EQ(registry.pools_lost(), 1U);
+  EXPECT_EQ(registry.ends().pools_lost, 1U);
   registry.register_pool(registration("a"), later(70'000));
   registry.lose("a", "gone", later(80'000));
-  EXPECT_EQ(registry.pools_lost(), 2U);
+  EXPECT_EQ(registry.ends().pools_lost, 2U);
 }
 
 TEST(PoolRegistry, AnotherRunEndsTheSequencesOfASilentPool) {
@@ -188,7 +188,7 @@ TEST(PoolRegistry, AnotherRunEndsTheSequencesOfASilentPool) {
   registry.lose("a", "no heartbeat", kRegistryStart, kRegistryStart + milliseconds(15'000));
   registry.register_pool(registration("a", "other"), kRegistryStart);
   EXPECT_EQ(registry.end_of(3), SequenceEnd::kPoolLost);
-  EXPECT_EQ(registry.pools_lost(), 1U);
+  EXPECT_EQ(registry.ends().pools_lost, 1U);
 }
 
 TEST(PoolRegistry, TheSameRunComesBackWithItsSequences) {

@@ -25,14 +25,15 @@ struct PlaneRank : PlaneModel, RankParts {
       : RankParts(rank, workers, {}, model, 1000, used), rank(rank), clock(used) {}
 
   void open(const std::string& listen, const MakeTransport& make_transport,
-            std::chrono::milliseconds hello_timeout = std::chrono::hours(1)) {
+            std::chrono::milliseconds hello_timeout = std::chrono::hours(1), bool serves = true) {
     plane = std::make_unique<DataPlane>(
         DataPlaneConfig{
             .rank = rank,
             .shape = model.served,
             .transport = {.listen = listen,
                           .secret_of = [](std::uint64_t id) { return wire::access_token({}, id); }},
-            .hello_timeout = hello_timeout},
+            .hello_timeout = hello_timeout,
+            .serves = serves},
         with(rows, pulls), make_transport, clock);
   }
 

@@ -22,7 +22,7 @@ class DataPlaneTest : public testing::Test {
   static constexpr PeerId kPeer = 9;
   static constexpr SequenceId kSequence = 7;
 
-  DataPlane& open() {
+  DataPlane& open(bool serves = true) {
     rank_.open(
         "",
         [this](const TransportConfig&, TransportHandler&) {
@@ -30,13 +30,13 @@ class DataPlaneTest : public testing::Test {
           transport_ = transport.get();
           return transport;
         },
-        kHello);
+        kHello, serves);
     return *rank_.plane;
   }
 
-  void hello() {
+  void hello(PeerId peer = kPeer) {
     const wire::Hello hello{.shape = rank_.model.served};
-    (void)rank_.plane->on_message(kPeer, static_cast<std::uint16_t>(MessageType::kHello),
+    (void)rank_.plane->on_message(peer, static_cast<std::uint16_t>(MessageType::kHello),
                                   encode(hello), 0);
   }
 
@@ -80,6 +80,16 @@ TEST_F(DataPlaneTest, CountsItsClients) {
   EXPECT_EQ(connections(), 1U);
   plane.on_disconnect(kPeer, {});
   EXPECT_EQ(connections(), 0U);
+}
+
+TEST_F(DataPlaneTest, LetsNoClientsInBeforeItKnowsTheirSequences) {
+  DataPlane& plane = open(false);
+  hello();
+  EXPECT_TRUE(transport_->sent.empty());
+  EXPECT_TRUE(transport_->gone.contains(kPeer)) << "to try again";
+  plane.serve();
+  hello(kPeer + 1);
+  EXPECT_EQ(transport_->sent, std::vector{MessageType::kWelcome});
 }
 
 TEST_F(DataPlaneTest, CountsWhenNobodyIsLetIn) {

@@ -41,6 +41,17 @@ namespace tributary::test {
   return {.op = op, .sequence_id = s.id, .epoch = s.epoch, .length = length};
 }
 
+[[nodiscard]] inline StepItem rig_item(const SequenceInfo& s, std::int32_t layer = 0) {
+  return {.id = s.id, .tokens = 1, .layer = layer, .epoch = s.epoch, .base_length = s.length};
+}
+
+/// A pool that ends at once when it is told to.
+[[nodiscard]] inline LeaderConfig rig_at_once() {
+  LeaderConfig config = rig_config();
+  config.options.drain_timeout_ms = 0;
+  return config;
+}
+
 /// All of the prompt's rows on worker `rank` have arrived.
 [[nodiscard]] inline wire::Progress rig_progress(const SequenceInfo& s, int rank) {
   return {.rank = rank, .sequence_id = s.id, .epoch = s.epoch};
