@@ -31,8 +31,8 @@ Status StartRecord::answer(int rank, Communicator& pair, Deadline deadline) {
     }
     if (!gather) continue;
     const auto before = std::span(call.counts).first(other);
-    std::ranges::copy(
-        own, call.bytes.begin() + std::accumulate(before.begin(), before.end(), std::ptrdiff_t{0}));
+    const auto at = std::accumulate(before.begin(), before.end(), std::size_t{0});
+    std::ranges::copy(own, call.bytes.begin() + static_cast<std::ptrdiff_t>(at));
   }
   calls_ = std::move(calls);
   return {};

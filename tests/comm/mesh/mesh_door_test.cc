@@ -47,6 +47,7 @@ class MeshDoorTest : public testing::TestWithParam<MeshNetwork> {
   }
   void each(const std::vector<int>& ranks, const std::function<void(int)>& body) {
     std::vector<std::future<void>> calls;
+    calls.reserve(ranks.size());
     for (const int rank : ranks) {
       calls.push_back(std::async(std::launch::async, [&body, rank] { body(rank); }));
     }

@@ -331,6 +331,7 @@ void RequestDesk::lose_worker(int rank, Time now) {
     (void)book_.closed(id, false, now);
     ++meter_.totals.aborted_steps;
   }
+  book_.lose_worker(rank);
   for (const SequenceId id : loss.epochs) rows_change(id);
   // The time of the change counts towards no lease: homes may be unknown to their clients.
   for (const SequenceId id : book_.ids()) leases_.touch(id, now);
@@ -339,7 +340,7 @@ void RequestDesk::lose_worker(int rank, Time now) {
 /// The leaves of a sequence that lack rows, or their owners, are others now.
 void RequestDesk::rows_change(SequenceId id) {
   const std::vector<std::int32_t>& lost = sequencer_.ledger().running().at(id).lost;
-  if (!lost.empty()) book_.lost(*find(id), lost, lost_workers());
+  if (!lost.empty()) book_.lost(*find(id), lost);
 }
 
 /// Nobody waits for their answers any more.

@@ -88,8 +88,7 @@ void StepBook::progress(const wire::Progress& progress) {
 }
 
 /// Each owner says again how its rows stand when it has carried out the order of the change.
-void StepBook::lost(const Sequence& sequence, std::span<const std::int32_t> lost,
-                    std::span<const int> lost_workers) {
+void StepBook::lost(const Sequence& sequence, std::span<const std::int32_t> lost) {
   Entry& entry = entries_.at(sequence.id);
   if (entry.incomplete > 0) --filling_;
   entry.extents = holders(sequence, sequence.prompt_tokens, leaf_tokens_);
@@ -99,10 +98,6 @@ void StepBook::lost(const Sequence& sequence, std::span<const std::int32_t> lost
     const auto i = static_cast<std::size_t>(leaf);
     entry.shares[i] = {sequence.leaves[i].owner,
                        std::min<std::int64_t>(leaf_tokens_, sequence.length - begin)};
-  }
-  // What a lost worker had besides has moved on before, with all its rows.
-  for (Share& share : entry.shares) {
-    if (std::ranges::count(lost_workers, share.rank) > 0) share = {};
   }
   entry.owners.clear();
   for (std::size_t i = 0; i < entry.shares.size(); ++i) {
@@ -115,6 +110,14 @@ void StepBook::lost(const Sequence& sequence, std::span<const std::int32_t> lost
   }
   entry.incomplete = entry.owners.size();
   if (entry.incomplete > 0) ++filling_;
+}
+
+void StepBook::lose_worker(int rank) {
+  for (auto& [id, entry] : entries_) {
+    for (Share& share : entry.shares) {
+      if (share.rank == rank) share = {};
+    }
+  }
 }
 
 bool StepBook::filled(SequenceId id) const {

@@ -104,14 +104,14 @@ TEST_F(StepBookTest, AfterALossEveryOwnerSaysAgainHowItsRowsStand) {
   ASSERT_EQ(book.filling(), 0U);
   sequence.leaves[3].owner = 2;
   const std::vector<std::int32_t> lost = {1};
-  const std::vector<int> workers = {1};
   sequence.epoch = 3;
   sequence.leaves[1].owner = kNoWorker;
-  book.lost(sequence, lost, workers);
+  book.lose_worker(1);
+  book.lost(sequence, lost);
   EXPECT_EQ(book.filling(), 1U);
   EXPECT_NE(book.missing(7).find("rows from 64 on wait for room"), std::string::npos);
   sequence.leaves[1].owner = 0;
-  book.lost(sequence, lost, workers);
+  book.lost(sequence, lost);
   const auto tell = [&](std::uint32_t epoch, std::int64_t total, std::int32_t missing = -1) {
     wire::Progress word = progress(0, missing < 0 ? total : 0, total, missing);
     word.epoch = epoch;
@@ -124,6 +124,30 @@ TEST_F(StepBookTest, AfterALossEveryOwnerSaysAgainHowItsRowsStand) {
   EXPECT_TRUE(tell(3, 576));
   EXPECT_EQ(book.filling(), 0U);
   EXPECT_EQ(book.extents(7).back().end, 200) << "of the prompt, as a registration says it";
+}
+
+/// All leaves of worker 1 have moved before it was lost: this loss is none of the sequence.
+TEST_F(StepBookTest, WhoTakesThePlaceOfALostWorkerHasNoneOfItsRows) {
+  sequence = sequence_of(200, 200, 300);
+  book.add(sequence, {"key", "secret"}, {});
+  for (const std::int32_t rank : {0, 1}) book.progress(progress(rank, 1, 1));
+  for (const std::size_t leaf : {1U, 3U}) sequence.leaves[leaf].owner = 2;
+  book.lose_worker(1);
+  // Another one is worker 1 now, and worker 2 is lost with leaf 1, which goes there.
+  sequence.epoch = 3;
+  sequence.leaves[1].owner = 1;
+  sequence.leaves[3].owner = 0;
+  book.lose_worker(2);
+  book.lost(sequence, std::vector<std::int32_t>{1});
+  EXPECT_NE(book.missing(7).find("worker 1 has 0 of 192 rows"), std::string::npos)
+      << book.missing(7);
+  for (const std::int32_t rank : {0, 1}) {
+    const std::int64_t rows = rank == 0 ? 384 : 192;
+    wire::Progress word = progress(rank, rows, rows);
+    word.epoch = 3;
+    book.progress(word);
+  }
+  EXPECT_EQ(book.missing(7), "");
 }
 
 TEST_F(StepBookTest, RefusesWhatDoesNotFitTheSequence) {
