@@ -97,6 +97,7 @@ class SeededTier {
   void kill_worker();
   void cut_off_worker();
   void replace_worker();
+  void replace_worker(int rank);
   void check_cut_off(int rank);
   void wait_for_newcomers();
   [[nodiscard]] bool watched();

@@ -41,7 +41,7 @@ class DataPlaneTest : public testing::Test {
   }
 
   std::optional<Landing> say(MessageType type, const std::vector<std::byte>& header,
-                             std::size_t payload_bytes = 0) {
+                             std::size_t payload_bytes = 0) const {
     return rank_.plane->on_message(kPeer, static_cast<std::uint16_t>(type), header, payload_bytes);
   }
 
