@@ -422,6 +422,11 @@ void Mesh::lose(PeerId peer, const Status& reason) {
   if (slot(lost).state == Slot::State::kArriving) {  // another one may come
     slot(lost).state = Slot::State::kOpen;
     std::erase_if(newcomers_, [&](const Newcomer& n) { return n.process.rank == lost; });
+    std::erase_if(early_, [&](const auto& early) {
+      if (early.second != lost) return false;
+      groups_[early.first] = nullptr;
+      return true;
+    });
   }
   if (lost == 0 && refused_.ok()) {
     // A rank 0 that cannot be reached may come, or come again.

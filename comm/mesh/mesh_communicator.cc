@@ -26,8 +26,8 @@ using mesh::MeshGroup;
 using mesh::MeshPeer;
 using mesh::StartRecord;
 
-/// Between tries to reach a rank 0 that has not started yet, or goes on without this rank until it
-/// starts again: the first pause, and the longest.
+/// Between tries to reach a rank 0 that has not started yet, or has not opened this rank's slot:
+/// the first pause, and the longest.
 constexpr std::chrono::milliseconds kJoinPause{200};
 constexpr std::chrono::milliseconds kLongestPause{3'000};
 
@@ -271,8 +271,10 @@ Status MeshDoor::let_in(Deadline deadline) {
     pair_ = held;
     return !closed_;
   };
-  Status in = hold(pair.get()) ? record_->answer(process.rank, *pair, deadline)
-                               : Status(ErrorCode::kUnavailable, "the pool ends");
+  const Status in = status_of([&] {
+    if (!hold(pair.get())) fail(ErrorCode::kUnavailable, "the pool ends");
+    record_->answer(process.rank, *pair, deadline).throw_if_error();
+  });
   hold(nullptr);
   if (!in.ok()) mesh_->open_slot(process.rank, visit);
   return in;

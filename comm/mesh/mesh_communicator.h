@@ -47,8 +47,8 @@ struct MeshConfig {
 ///
 /// Ranks whose calls do not match, in kind or in the size of a block, fail with kInvalidArgument. A
 /// rank that fails tells its peers. A lost connection fails the calls that still need the rank at
-/// once (kWorkerFailed); it is not made again. A call may complete on some ranks and fail on
-/// others. survivors() waits for nothing, and may be called without bound.
+/// once (kWorkerFailed), and all later ones of this communicator. A call may complete on some ranks
+/// and fail on others. survivors() waits for nothing, and may be called without bound.
 ///
 /// Throws kInvalidArgument for a rank or a number of ranks that cannot be, or that rank 0 does not
 /// have; kAlreadyExists for a rank that has come already; kPermissionDenied where the secrets

@@ -142,8 +142,10 @@ void PoolRegistry::register_pool(RegisterPool about, Time now) {
   // Sequences that the same run does not bring again have ended meanwhile.
   if (known && !same_run) give_up(old->second, now);
   if (known) end_all(old->second, SequenceEnd::kFreed, now);
+  auto former = same_run ? std::move(old->second.former_addresses) : std::deque<std::string>();
   const auto place = pools_.insert_or_assign(about.name, Pool{}).first;
   Pool& pool = place->second;
+  pool.former_addresses = std::move(former);
   pool.state = about.draining ? PoolState::kDraining : PoolState::kServing;
   pool.since = pool.heard = now;
   for (const SequenceInfo& sequence : about.sequences) {
@@ -200,7 +202,8 @@ void PoolRegistry::worker_joined(const std::string& name, WorkerInfo worker) {
          worker.rank, name, pool.about.workers.size());
   }
   WorkerInfo& place = pool.about.workers[static_cast<std::size_t>(worker.rank)];
-  pool.former_addresses.push_back(std::move(place.address));
+  const bool known = std::ranges::count(pool.former_addresses, place.address) > 0;
+  if (!known && place.address != worker.address) pool.former_addresses.push_back(place.address);
   if (pool.former_addresses.size() > kMaxFormer) pool.former_addresses.pop_front();
   place = std::move(worker);
 }

@@ -51,16 +51,26 @@ struct WorkerCard {
   int threads = 0;
 };
 
-/// One transport for all: a client that reaches one worker reaches the others.
-ChosenTransport agree_on_transport(const WorkerOptions& options,
-                                   const std::vector<WorkerCard>& workers) {
+/// One transport for all: a client that reaches one worker reaches the others. A process that comes
+/// later, maybe on another kind of host, takes what rank 0 has chosen.
+ChosenTransport agree_on_transport(const WorkerOptions& options, Communicator& communicator,
+                                   const std::vector<WorkerCard>& workers, Deadline deadline) {
   std::vector<std::string> rdma_ports;
   rdma_ports.reserve(workers.size());
   for (const WorkerCard& worker : workers) rdma_ports.emplace_back(worker.rdma_ports.data());
-  return choose_transport({.choice = options.transport,
-                           .encrypted = !options.tls_certificate.empty(),
-                           .shared_memory = options.shared_memory},
-                          rdma_ports);
+  const ChosenTransport own = choose_transport({.choice = options.transport,
+                                                .encrypted = !options.tls_certificate.empty(),
+                                                .shared_memory = options.shared_memory},
+                                               rdma_ports);
+  struct Choice {
+    Text scheme{}, reason{};
+  };
+  Choice chosen;
+  set_text(chosen.scheme, own.scheme);
+  set_text(chosen.reason, own.reason);
+  communicator.broadcast(std::as_writable_bytes(std::span(&chosen, 1)), 0, deadline)
+      .throw_if_error();
+  return {chosen.scheme.data(), chosen.reason.data()};
 }
 
 /// Made from what is random in this run, so that a pool that starts again takes no old token; and
@@ -124,13 +134,16 @@ class Ticker {
 /// Rank 0 shows others in who come in the place of lost workers, on a thread of its own.
 class Doorkeeper {
  public:
-  /// All outlive it. `door` may be null: nobody comes then.
-  Doorkeeper(MeshDoor* door, LocalLeader& leader, Duration patience,
+  /// All outlive it. `door` may be null: nobody comes then, or where it stays `shut`.
+  Doorkeeper(MeshDoor* door, bool shut, LocalLeader& leader, Duration patience,
              std::function<void(const std::string&)> log, Clock& clock)
-      : door_(door), leader_(leader), patience_(patience), log_(std::move(log)), clock_(clock) {
-    if (door_ == nullptr) return;
-    door_->started();
-    thread_.emplace(clock, [this] { run(); });
+      : door_(shut ? nullptr : door),
+        leader_(leader),
+        patience_(patience),
+        log_(std::move(log)),
+        clock_(clock) {
+    if (door != nullptr) door->started();
+    if (door_ != nullptr) thread_.emplace(clock, [this] { run(); });
   }
   ~Doorkeeper() {
     if (!thread_) return;
@@ -148,7 +161,8 @@ class Doorkeeper {
   void run() {
     while (const auto rank = door_->wait()) {
       leader_.expect(*rank);
-      const Status in = door_->let_in(Deadline::after(clock_.now(), patience_));
+      const Status in = status_of(
+          [&] { door_->let_in(Deadline::after(clock_.now(), patience_)).throw_if_error(); });
       if (!in.ok()) log_(fmt::format("worker {} did not come in: {}", *rank, in.message()));
     }
   }
@@ -303,8 +317,9 @@ void run_worker(const WorkerOptions& options, const PoolRanks& ranks,
     model = load_pool_model(options, *device.backend);
   });
   set_text(mine.rdma_ports, rdma_ports());
-  const ChosenTransport transport =
-      agree_on_transport(options, gather_values(communicator, loaded, mine, in(start_timeout)));
+  const ChosenTransport transport = agree_on_transport(
+      options, communicator, gather_values(communicator, loaded, mine, in(start_timeout)),
+      in(kAgreeTimeout));
   const PoolCosts costs =
       agree_on_costs(options.costs, host_name(), communicator, in(kAgreeTimeout));
   Backend* backend = device.backend.get();
@@ -331,6 +346,9 @@ void run_worker(const WorkerOptions& options, const PoolRanks& ranks,
     set_text(mine.backend, backend->name());
   });
   const auto workers = gather_values(communicator, listening, mine, in(start_timeout));
+  // Only who has got here makes this call: what a process says that comes later counts from now on.
+  std::byte here{};
+  communicator.broadcast(std::span(&here, 1), 0, in(kAgreeTimeout)).throw_if_error();
   if (leads) {
     events.log(fmt::format("data plane: {} ({})", transport.scheme, transport.reason));
     events.log(fmt::format("placement by {}", costs.source));
@@ -374,8 +392,8 @@ void run_worker(const WorkerOptions& options, const PoolRanks& ranks,
     return;
   }
   // What exchanges over other communicators starts together alone.
-  Doorkeeper doorkeeper(device.exchange == nullptr ? ranks.door : nullptr, parts.local,
-                        start_timeout, events.log, clock);
+  Doorkeeper doorkeeper(ranks.door, device.exchange != nullptr, parts.local, start_timeout,
+                        events.log, clock);
   std::atomic<ControlChannel*> channel = nullptr;
   Leader leader(
       leader_config(options, model.pages, communicator.size(), pool_key, config.cost_model()),

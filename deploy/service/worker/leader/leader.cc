@@ -56,14 +56,10 @@ void Leader::run() {
       const std::lock_guard lock(mutex_);
       desk_.receive(mail_, now);
       see_off(now);
-      for (const WorkerInfo& worker : mail_.joined) {
-        newcomers_.push_back(worker.rank);
-        joined_[worker.rank] = worker;
-      }
       desk_.end_leases(now);
       if (desk_.round_is_due(now)) form_round(now);
       stop = desk_.may_stop(now);
-      const bool due = desk_.take_order_due() || mail_.order_wanted || !newcomers_.empty();
+      const bool due = desk_.take_order_due() || mail_.order_wanted || !mail_.joined.empty();
       order = stop || due || !round_.empty() || now >= move_schedule_.next_event() ||
               now >= last_order_ + order_interval();
     }
@@ -97,11 +93,7 @@ bool Leader::lose_workers() {
   for (const auto& [rank, reason] : gone) {
     if (std::ranges::count(slots_, rank) > 0) continue;  // it has left, and was lost as it did
     if (links_.leave_out) links_.leave_out(rank, reason);
-    if (std::erase(members_, rank) == 0) {  // it had come, and was not taken in
-      std::erase(newcomers_, rank);
-      if (links_.open_slot) links_.open_slot(rank);
-      continue;
-    }
+    if (std::erase(members_, rank) == 0) continue;  // it had come, and was not taken in
     members = true;
     slots_.push_back(rank);
     inbox_.post_lost(rank, {});  // nor lost or silent once more
@@ -123,13 +115,15 @@ void Leader::open_slots() {
 
 /// The order that newcomers begin with has all sequences. What is decided later may be about them.
 void Leader::give_slots(Order& order) {
-  if (newcomers_.empty()) return;
+  if (mail_.joined.empty()) return;
   order.table = desk_.sequencer().ledger().table().all();
-  for (const int rank : std::exchange(newcomers_, {})) {
+  for (const WorkerInfo& worker : std::exchange(mail_.joined, {})) {
+    const int rank = worker.rank;
     members_.insert(std::ranges::lower_bound(members_, rank), rank);
     desk_.sequencer().losses().take_worker(rank);
     departures_.back(rank);
-    outbox_.tell_after_order(WorkerJoined{joined_.at(rank)});
+    joined_[rank] = worker;
+    outbox_.tell_after_order(WorkerJoined{worker});
     if (links_.take_in) links_.take_in(rank);
   }
   desk_.want_order();  // there is room
@@ -185,7 +179,7 @@ void Leader::lead(bool stop) {
     const std::lock_guard lock(mutex_);
     move_schedule_.prepare(clock_.now());
     order = desk_.sequencer().take_order();
-    give_slots(order);
+    if (!stop) give_slots(order);
   }
   order.stop = stop;
   if (std::exchange(regroups_, false)) {
@@ -195,7 +189,7 @@ void Leader::lead(bool stop) {
   const Time begin = clock_.now();
   const RoundReport report = lead_(order);
   last_order_ = clock_.now();
-  if (!order.members.empty() && report.status.ok()) open_slots();
+  if (report.regrouped) open_slots();
   if (links_.round && !round_.empty() && report.status.ok()) {
     links_.round(report, round_.size(), pages_used());
   }

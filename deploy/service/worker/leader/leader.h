@@ -82,7 +82,6 @@ class Leader {
   bool regroups_ = false;              // the next order names them
   std::uint64_t generation_ = 0;       // how often one has
   std::vector<int> slots_;             // lost ranks, until the others have regrouped
-  std::vector<int> newcomers_;         // to be among them from the next order on
   /// Of the last order, if a collective failed: the next one comes when a lost worker is known.
   Status broken_;
   std::vector<WaitingItem> broken_round_;  // its items, or of one before it

@@ -158,8 +158,8 @@ void LocalLeader::answer(int rank, const wire::ControlRelayReply& verdicts) {
 }
 
 void LocalLeader::leave_out(int rank, const Status& reason) {
-  slot(rank).left_out = true;
-  slot(rank).gets_orders = false;
+  // One that was not taken in yet leaves its place to any other.
+  if (slot(rank).gets_orders.exchange(false)) slot(rank).left_out = true;
   const PeerId worker = slot(rank).peer.exchange(0);
   if (worker == 0) return;
   peers_.send(worker, wire::Left{{reason.code(), reason.message()}});  // if it lives

@@ -11,8 +11,6 @@
 #include "deploy/service/protocol/machine_file.h"
 
 namespace tributary {
-namespace {}  // namespace
-
 int workers_per_node(std::span<const std::string_view> host_of_rank) {
   std::size_t size = 1;
   while (size < host_of_rank.size() && host_of_rank[size] == host_of_rank[0]) ++size;
@@ -44,8 +42,12 @@ PoolCosts agree_on_costs(const std::string& name_or_path, std::string_view host,
   std::vector<std::string_view> hosts;
   hosts.reserve(all.size());
   for (const Card& card : all) hosts.emplace_back(card.host.data());
+  // Rank 0's, also where another process on another host takes a lost worker's place later.
+  int per_node = workers_per_node(hosts);
+  communicator.broadcast(std::as_writable_bytes(std::span(&per_node, 1)), 0, deadline)
+      .throw_if_error();
   return {.costs = all.front().costs,
-          .workers_per_node = workers_per_node(hosts),
+          .workers_per_node = per_node,
           .source = all.front().source.data()};
 }
 

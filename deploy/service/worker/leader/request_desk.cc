@@ -33,8 +33,7 @@ RequestDesk::RequestDesk(const LeaderConfig& config, LeaderOutbox& outbox, PoolM
 
 void RequestDesk::receive(const LeaderMail& mail, Time now) {
   for (const LeaderMail::Progress& word : mail.progress) {
-    book_.progress(word.progress);
-    if (book_.filled(word.progress.sequence_id)) {
+    if (book_.progress(word.progress)) {
       sequencer_.sequences().prompt_arrived(word.progress.sequence_id);
     }
     leases_.touch(word.progress.sequence_id, word.arrival);

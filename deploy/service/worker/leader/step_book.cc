@@ -74,17 +74,21 @@ void StepBook::remove(SequenceId id) {
   entries_.erase(found);
 }
 
-void StepBook::progress(const wire::Progress& progress) {
+bool StepBook::progress(const wire::Progress& progress) {
   const auto found = entries_.find(progress.sequence_id);
-  if (found == entries_.end()) return;
+  if (found == entries_.end()) return false;
   Entry& entry = found->second;
   const auto owner = std::ranges::find(entry.owners, progress.rank, &Owner::rank);
-  if (owner == entry.owners.end() || owner->complete() || progress.epoch < owner->since) return;
-  if (owner->renewed && progress.rows_total != owner->total) return;
-  owner->done = progress.rows_done;
-  owner->missing_layer = progress.missing_layer;
-  owner->missing_position = progress.missing_position;
-  if (owner->complete() && --entry.incomplete == 0) --filling_;
+  const bool expected = owner != entry.owners.end() && !owner->complete() &&
+                        progress.epoch >= owner->since &&
+                        (!owner->renewed || progress.rows_total == owner->total);
+  if (expected) {
+    owner->done = progress.rows_done;
+    owner->missing_layer = progress.missing_layer;
+    owner->missing_position = progress.missing_position;
+    if (owner->complete() && --entry.incomplete == 0) --filling_;
+  }
+  return entry.incomplete == 0;
 }
 
 /// Each owner says again how its rows stand when it has carried out the order of the change.
@@ -118,11 +122,6 @@ void StepBook::lose_worker(int rank) {
       if (share.rank == rank) share = {};
     }
   }
-}
-
-bool StepBook::filled(SequenceId id) const {
-  const auto found = entries_.find(id);
-  return found != entries_.end() && found->second.incomplete == 0;
 }
 
 std::string StepBook::missing(const Entry& entry) {

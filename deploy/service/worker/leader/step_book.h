@@ -32,8 +32,9 @@ class StepBook {
   };
   void add(const Sequence& sequence, Idempotency idempotency, Time now);
   void remove(SequenceId id);
-  /// Takes an owner's report about its rows; an unexpected sequence or worker is ignored.
-  void progress(const wire::Progress& progress);
+  /// Takes an owner's report about its rows; an unexpected sequence or worker is ignored. Returns
+  /// whether the sequence is known and all of its prompt has arrived.
+  bool progress(const wire::Progress& progress);
 
   /// The action for a request. If `outcome` is ok: first commit the open step with `commit` tokens
   /// (if there is a value), then, for an item, open a step if `open`.
@@ -86,8 +87,6 @@ class StepBook {
   [[nodiscard]] const std::vector<Extent>& extents(SequenceId id) const {
     return entries_.at(id).extents;
   }
-  /// Whether the sequence is known and all of its prompt has arrived.
-  [[nodiscard]] bool filled(SequenceId id) const;
   /// The missing part of the prompt, in words; empty when all of it has arrived.
   [[nodiscard]] std::string missing(SequenceId id) const;
 

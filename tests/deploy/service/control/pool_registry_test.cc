@@ -319,8 +319,12 @@ TEST(PoolRegistry, KnowsWhoIsInThePlaceOfALostWorker) {
     EXPECT_EQ(code_of([&] { registry.worker_joined("a", joined); }), ErrorCode::kMalformedInput);
   }
   joined.rank = 0;
-  for (std::size_t i = 0; i < 2 * PoolRegistry::kMaxFormer; ++i)
+  for (std::size_t i = 0; i < 2 * PoolRegistry::kMaxFormer; ++i) {
+    joined.address = fmt::format("tcp://10.9.9.9:{}", 2 + i);
     registry.worker_joined("a", joined);
+    registry.worker_joined("a", joined);  // and again where it was
+  }
+  registry.register_pool(registry.find("a")->about, kRegistryStart);  // on another connection
   EXPECT_EQ(registry.find("a")->former_addresses.size(), PoolRegistry::kMaxFormer);
 }
 

@@ -96,7 +96,7 @@ TEST(LeaderLosses, ASlotStaysClosedUntilTheOthersHaveRegrouped) {
       << "not after the first order, which broke";
 }
 
-TEST(LeaderLosses, WhoIsLostBeforeItWasTakenInFreesTheSlotAgain) {
+TEST(LeaderLosses, WhoIsLostBeforeItWasTakenInIsNotTakenIn) {
   LeaderRig rig(rig_at_once());
   const WorkerInfo newcomer{.rank = 1, .host = "h", .address = "tcp://h:9", .threads = 2};
   rig.clock.at(rig.begin + milliseconds(100), [&] { rig.inbox.post_lost(1, kGone); });
@@ -106,7 +106,6 @@ TEST(LeaderLosses, WhoIsLostBeforeItWasTakenInFreesTheSlotAgain) {
   });
   rig.clock.at(rig.begin + milliseconds(500), [&] { rig.inbox.post_joined(newcomer); });
   rig.run_until(rig.begin + milliseconds(600));
-  EXPECT_EQ(rig.opened.size(), 2U);
   EXPECT_EQ(rig.taken_in.size(), 1U) << "the second one";
 }
 

@@ -160,6 +160,7 @@ struct LeaderRig {
     RoundReport report;
     report.rounds = order.step.empty() ? 0 : 1;
     report.drained_round = order.round;
+    report.regrouped = !order.members.empty();
     return report;
   };
   Leader leader{config,

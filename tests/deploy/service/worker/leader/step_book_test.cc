@@ -115,8 +115,7 @@ TEST_F(StepBookTest, AfterALossEveryOwnerSaysAgainHowItsRowsStand) {
   const auto tell = [&](std::uint32_t epoch, std::int64_t total, std::int32_t missing = -1) {
     wire::Progress word = progress(0, missing < 0 ? total : 0, total, missing);
     word.epoch = epoch;
-    book.progress(word);
-    return book.filled(7);
+    return book.progress(word);
   };
   EXPECT_FALSE(tell(2, 384)) << "before the loss";
   EXPECT_FALSE(tell(3, 384)) << "before it knew of the leaf";
