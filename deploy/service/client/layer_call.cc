@@ -227,7 +227,8 @@ class LayerCall {
                                      .landing =
                                          [this, indices](const WorkerReply& reply) {
                                            return land(indices, std::get<wire::LayerReply>(reply));
-                                         }},
+                                         },
+                                     .sent_before = repeated_},
                                     std::move(round));
   }
 
@@ -247,6 +248,7 @@ class LayerCall {
   /// Adds the message's items that failed.
   void receive(const LayerMessage& message) {
     Status status = call_.wait(message.call_index);
+    repeated_ = repeated_ || call_.repeated(message.call_index);
     const auto* round = std::get_if<wire::LayerReply>(&call_.reply(message.call_index));
     if (status.ok() && (round == nullptr || round->items.size() != message.items.size())) {
       status = {ErrorCode::kMalformedInput, "a worker answered for other items"};
@@ -301,6 +303,7 @@ class LayerCall {
   Deadline deadline_;
   WorkerConnections& connections_;
   std::uint64_t number_ = 0;
+  bool repeated_ = false;          // a message was: it may still wait where it was sent first
   std::vector<std::size_t> left_;  // items that are to be sent
   std::map<std::string, std::vector<std::size_t>> by_home_;
   std::map<std::string_view, std::uint16_t> pool_messages_;

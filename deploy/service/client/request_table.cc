@@ -58,7 +58,8 @@ bool RequestTable::repeats(const Request& request, const WorkerReply& reply, Tim
     const auto same = [code](ErrorCode other) { return other == code; };
     if (!std::ranges::all_of(layer->items, same)) return false;
     // A worker without room has done nothing; our first message may still wait for its round.
-    const bool waits = code == ErrorCode::kFailedPrecondition && request->repeats > 0;
+    const bool before = request->repeats > 0 || request->sent_before;
+    const bool waits = code == ErrorCode::kFailedPrecondition && before;
     if (code != ErrorCode::kPoolFull && !waits) return false;
   } else if (const auto* control = std::get_if<wire::ControlReply>(&reply)) {
     code = ErrorCode::kPoolFull;

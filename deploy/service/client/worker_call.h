@@ -105,6 +105,8 @@ class WorkerCall {
   Status wait(std::size_t index) { return connections_.wait(*requests_[index], deadline_); }
   /// Call it after wait() returned ok.
   [[nodiscard]] const WorkerReply& reply(std::size_t index) { return requests_[index]->reply; }
+  /// Whether it was sent more than once. Call it after wait().
+  [[nodiscard]] bool repeated(std::size_t index) const { return requests_[index]->repeats > 0; }
   /// Whether some request of the call has failed, or was refused, so far.
   [[nodiscard]] bool failed() const { return connections_.failed(*call_); }
   /// Whether this one has.

@@ -51,6 +51,8 @@ struct WorkerMessage {
   /// `pool_full` for all of it says that the worker is behind, and has done nothing: it is sent
   /// again. An extension may find no room for its rows, which is an answer.
   bool waits_for_room = true;
+  /// An earlier message for the same, to another worker, was sent again: one may still wait there.
+  bool sent_before = false;
 };
 
 /// One request to one worker. Its call fills in the first part and then leaves it alone; the rest

@@ -226,6 +226,34 @@ TEST_F(SimulatedConnections, ALayerFollowsItsSequenceToAnotherHome) {
   EXPECT_EQ(moved.home, 1);
 }
 
+/// What was sent twice to the first home may wait at the leader, while the second is asked.
+TEST_F(SimulatedConnections, ALayerThatWasSentAgainIsRepeatedAtTheNextHomeToo) {
+  const std::string addresses[] = {test::kOne, "tcp://two:1"};
+  test::SimulatedWorkers::Worker& other = workers_.at(addresses[1]);
+  for (const bool sent_again : {false, true}) {
+    SequenceHandle sequence = test::small_sequence(7, addresses, 200, 200);
+    bool cuts = sent_again;
+    worker_.on_round = [&](const wire::LayerRequest&) -> std::optional<wire::LayerReply> {
+      if (std::exchange(cuts, false)) {
+        clock_.after({}, [&] { workers_.cut(test::kOne); });
+        return std::nullopt;
+      }
+      return wire::LayerReply{
+          .items = {ErrorCode::kFailedPrecondition}, .message = "it has gone", .moved = {{0, 1}}};
+    };
+    int asked = 0;
+    other.on_round = [&](const wire::LayerRequest&) {
+      const bool waits = ++asked == 1;
+      return wire::LayerReply{.items = {waits ? ErrorCode::kFailedPrecondition : ErrorCode::kOk},
+                              .message = "another layer waits for its round"};
+    };
+    const Status status = attend(sequence, Deadline(clock_.now() + milliseconds(300)));
+    EXPECT_EQ(status.code(), sent_again ? ErrorCode::kOk : ErrorCode::kFailedPrecondition)
+        << status.message();
+    EXPECT_EQ(asked, sent_again ? 2 : 1);
+  }
+}
+
 TEST_F(SimulatedConnections, AControlSaysWhereTheSequenceIsAtHome) {
   const std::string addresses[] = {test::kOne, "tcp://two:1"};
   const SequenceHandle sequence = test::small_sequence(7, addresses, 200, 200);
