@@ -264,19 +264,19 @@ std::optional<int> MeshDoor::wait() {
 }
 
 Status MeshDoor::let_in(Deadline deadline) {
-  const auto& [process, visit] = *newcomer_;
-  const auto pair = make_pair(mesh_, process.rank, visit, std::span(&process, 1));
+  const MeshPeer process = newcomer_->process;
+  const auto pair = make_pair(mesh_, process.rank, newcomer_->visit, std::span(&process, 1));
   const auto hold = [this](Communicator* held) {
     const std::lock_guard lock(mutex_);
     pair_ = held;
     return !closed_;
   };
-  const Status in = status_of([&] {
+  Status in = status_of([&] {
     if (!hold(pair.get())) fail(ErrorCode::kUnavailable, "the pool ends");
     record_->answer(process.rank, *pair, deadline).throw_if_error();
   });
   hold(nullptr);
-  if (!in.ok()) mesh_->open_slot(process.rank, visit);
+  if (!in.ok()) mesh_->open_slot(process.rank, newcomer_->visit);
   return in;
 }
 
