@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -14,17 +13,10 @@
 namespace tributary::mesh {
 namespace {
 
-std::vector<int> ranks_of(int size) {
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
 class LateCommunicator final : public Communicator {
  public:
   LateCommunicator(std::unique_ptr<Communicator> pair, Clock& clock)
-      : Communicator(pair->rank(), pair->size(), ranks_of(pair->size()), clock),
-        pair_(std::move(pair)) {}
+      : Communicator(pair->rank(), pair->size(), clock), pair_(std::move(pair)) {}
   [[nodiscard]] std::string_view name() const noexcept override { return pair_->name(); }
   [[nodiscard]] std::vector<int> waited_for() const override { return pair_->waited_for(); }
   [[nodiscard]] bool takes_newcomers() const noexcept override { return true; }

@@ -14,6 +14,7 @@
 
 #include "comm/mesh/late_communicator.h"
 #include "comm/mesh/mesh.h"
+#include "comm/mesh/pair_communicator.h"
 #include "comm/mesh/start_record.h"
 #include "core/base/raw_bytes.h"
 #include "core/interface/clock.h"
@@ -178,15 +179,6 @@ class MeshCommunicator final : public Communicator {
   std::shared_ptr<StartRecord> record_;
 };
 
-/// Of rank 0 and the newcomer `rank`.
-std::unique_ptr<Communicator> make_pair(const std::shared_ptr<Mesh>& mesh, int rank,
-                                        std::uint64_t visit,
-                                        std::optional<std::span<const MeshPeer>> newcomer = {}) {
-  const std::array members{0, rank};
-  return std::make_unique<MeshCommunicator>(mesh, group_of(Kind::kPair, visit, members), members,
-                                            newcomer);
-}
-
 void check(const MeshConfig& config) {
   if (config.ranks < 1 || config.rank < 0 || config.rank >= config.ranks) {
     fail(ErrorCode::kInvalidArgument, "rank is {} of {}, expected 0 .. {}", config.rank,
@@ -201,6 +193,14 @@ bool may_come(const Status& status) {
 
 }  // namespace
 
+std::unique_ptr<Communicator> mesh::make_pair_communicator(
+    const std::shared_ptr<Mesh>& mesh, int rank, std::uint64_t visit,
+    std::optional<std::span<const MeshPeer>> newcomer) {
+  const std::array members{0, rank};
+  return std::make_unique<MeshCommunicator>(mesh, group_of(Kind::kPair, visit, members), members,
+                                            newcomer);
+}
+
 std::unique_ptr<Communicator> join_mesh(const MeshConfig& config,
                                         const MakeTransport& make_transport, Deadline deadline,
                                         Clock& clock) {
@@ -214,7 +214,8 @@ std::unique_ptr<Communicator> join_mesh(const MeshConfig& config,
     std::uint64_t visit = 0;
     const Status met = mesh->meet(deadline, visit);
     if (met.ok() && visit > 0) {
-      return mesh::make_late_communicator(make_pair(mesh, config.rank, visit), clock);
+      return mesh::make_late_communicator(mesh::make_pair_communicator(mesh, config.rank, visit),
+                                          clock);
     }
     if (met.ok()) {
       std::shared_ptr<StartRecord> record;
@@ -238,53 +239,6 @@ std::unique_ptr<Communicator> join_mesh(const MeshConfig& config,
     std::unique_lock lock(mutex);
     clock.wait_until(never, lock, again, [] { return false; });
   }
-}
-
-MeshDoor::MeshDoor() = default;
-MeshDoor::~MeshDoor() = default;
-
-void MeshDoor::lead_to(std::shared_ptr<Mesh> mesh, std::shared_ptr<StartRecord> record) {
-  mesh_ = std::move(mesh);
-  record_ = std::move(record);
-}
-
-void MeshDoor::started() {
-  record_->close();
-}
-
-void MeshDoor::open(int rank) {
-  mesh_->open_slot(rank);
-}
-
-std::optional<int> MeshDoor::wait() {
-  const auto newcomer = mesh_->wait_newcomer();
-  if (!newcomer) return std::nullopt;
-  newcomer_ = std::make_unique<mesh::Newcomer>(*newcomer);
-  return newcomer->process.rank;
-}
-
-Status MeshDoor::let_in(Deadline deadline) {
-  const MeshPeer process = newcomer_->process;
-  const auto pair = make_pair(mesh_, process.rank, newcomer_->visit, std::span(&process, 1));
-  const auto hold = [this](Communicator* held) {
-    const std::lock_guard lock(mutex_);
-    pair_ = held;
-    return !closed_;
-  };
-  Status in = status_of([&] {
-    if (!hold(pair.get())) fail(ErrorCode::kUnavailable, "the pool ends");
-    record_->answer(process.rank, *pair, deadline).throw_if_error();
-  });
-  hold(nullptr);
-  if (!in.ok()) mesh_->open_slot(process.rank, newcomer_->visit);
-  return in;
-}
-
-void MeshDoor::close() {
-  mesh_->close_door();
-  const std::lock_guard lock(mutex_);
-  closed_ = true;
-  if (pair_ != nullptr) pair_->interrupt({ErrorCode::kUnavailable, "the pool ends"});
 }
 
 }  // namespace tributary

@@ -20,7 +20,6 @@ class StartRecord {
   void add(const Collective& call);
   /// Later calls are not a start's.
   void close() { closed_ = true; }
-  [[nodiscard]] bool closed() const { return closed_; }
 
   /// Answers all calls of `rank`, the other one of `pair`, whose blocks replace those of the
   /// process that it was. See LateCommunicator.

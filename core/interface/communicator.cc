@@ -44,6 +44,9 @@ Communicator::Communicator(int rank, int size, std::span<const int> members)
 Communicator::Communicator(int rank, int size, std::span<const int> members, Clock& clock)
     : rank_(rank), size_(size), members_(members.begin(), members.end()), clock_(clock) {}
 
+Communicator::Communicator(int rank, int size, Clock& clock)
+    : Communicator(rank, size, all_ranks(size), clock) {}
+
 Status Communicator::finish(Status status) {
   if (!status.ok() && poison_.ok()) {
     poison_ = status;

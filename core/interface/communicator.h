@@ -158,6 +158,8 @@ class Communicator {
   /// Only `members` take part. By the processes' clock.
   Communicator(int rank, int size, std::span<const int> members);
   Communicator(int rank, int size, std::span<const int> members, Clock& clock);
+  /// All ranks take part.
+  Communicator(int rank, int size, Clock& clock);
 
   /// When this is called, `call` is valid on this rank, the deadline has not passed, and the
   /// communicator is not poisoned.

@@ -43,8 +43,8 @@ class Losses {
   /// that does not exist, kFailedPrecondition for one that is lost already and for the last one.
   [[nodiscard]] Loss lose_worker(std::int32_t worker);
   /// Another worker has taken the place of one that was lost: it is empty, and not being emptied,
-  /// whatever the lost one was. Throws kInvalidArgument
-  /// for a worker that does not exist, kFailedPrecondition for one that is not lost.
+  /// whatever the lost one was. Throws kInvalidArgument for a worker that does not exist,
+  /// kFailedPrecondition for one that is not lost.
   void take_worker(std::int32_t worker);
   /// Gives room to sequences that wait for it. Returns those that got some, or gave theirs up (rows
   /// are lost, and the epoch is another one). Between two orders, again and again: pages that are
