@@ -68,8 +68,8 @@ class StepBook {
   /// Rows of `lost` leaves (PoolLedger::Running) are to come again, to the owners that the leaves
   /// have now: the epoch may be a new one. Without an open step.
   void lost(const Sequence& sequence, std::span<const std::int32_t> lost);
-  /// This worker is gone, and nobody waits for its words. Call it before lost(): what it had besides
-  /// the lost leaves has moved on before, with all its rows.
+  /// This worker is gone, and nobody waits for its words. Call it before lost(): what it had
+  /// besides the lost leaves has moved on before, with all its rows.
   void lose_worker(int rank);
 
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
