@@ -243,7 +243,7 @@ Mesh::Membership Mesh::open(std::uint64_t id, std::span<const int> members,
   const std::lock_guard lock(mutex_);
   Membership membership;
   early_.erase(id);
-  auto& group = groups_[id];
+  auto& group = groups_[id].group;
   if (group == nullptr) group = std::make_shared<MeshGroup>(ranks());
   membership.group = group;
   for (const MeshPeer& peer : before.value_or(std::span<const MeshPeer>())) {
@@ -306,19 +306,33 @@ Status Mesh::gone(const MeshPeer& peer) const {
 
 std::shared_ptr<MeshGroup> Mesh::group(std::uint64_t id, int from) {
   const auto known = groups_.find(id);
-  if (known != groups_.end()) return known->second;
+  if (known != groups_.end()) return known->second.group;
   const auto same = [&](const auto& early) { return early.second == from; };
   if (std::ranges::count_if(early_, same) >= kMostEarly) {
     fail(ErrorCode::kMalformedInput, "rank {}: messages for {} communicators that are not known",
          from, kMostEarly + 1);
   }
   early_[id] = from;
-  return groups_[id] = std::make_shared<MeshGroup>(ranks());
+  return groups_[id].group = std::make_shared<MeshGroup>(ranks());
 }
 
-void Mesh::close(std::uint64_t id) {
+void Mesh::close(std::uint64_t id, std::span<const MeshPeer> others) {
   const std::lock_guard lock(mutex_);
-  groups_[id] = nullptr;
+  Known closed;
+  for (const MeshPeer& peer : others) {
+    const bool ended = peer.life != 0 && !(link(peer.rank).up && link(peer.rank).life == peer.life);
+    if (!ended) closed.senders.push_back(peer.rank);
+  }
+  if (closed.senders.empty()) {
+    groups_.erase(id);
+  } else {
+    groups_[id] = std::move(closed);
+  }
+}
+
+std::size_t Mesh::communicators() const {
+  const std::lock_guard lock(mutex_);
+  return groups_.size();
 }
 
 std::optional<Landing> Mesh::receive(int from, const MeshBlock& block, std::size_t bytes) {
@@ -424,10 +438,14 @@ void Mesh::lose(PeerId peer, const Status& reason) {
     std::erase_if(newcomers_, [&](const Newcomer& n) { return n.process.rank == lost; });
     std::erase_if(early_, [&](const auto& early) {
       if (early.second != lost) return false;
-      groups_[early.first] = nullptr;
+      groups_.erase(early.first);
       return true;
     });
   }
+  for (auto& [id, known_group] : groups_) std::erase(known_group.senders, lost);
+  std::erase_if(groups_, [](const auto& one) {
+    return one.second.group == nullptr && one.second.senders.empty();
+  });
   if (lost == 0 && refused_.ok()) {
     // A rank 0 that cannot be reached may come, or come again.
     const bool final = reason.code() == ErrorCode::kPermissionDenied ||

@@ -82,8 +82,10 @@ class Mesh final : public TransportHandler {
   /// wait().
   [[nodiscard]] Status await(std::span<MeshPeer> peers, std::string_view call, Deadline deadline,
                              std::vector<int>& late);
-  /// What arrives for it from now on is dropped.
-  void close(std::uint64_t id);
+  /// What still arrives for it, from `others`, is dropped.
+  void close(std::uint64_t id, std::span<const MeshPeer> others);
+  /// How many communicators it knows: closed ones too, until nobody can send for them.
+  [[nodiscard]] std::size_t communicators() const;
   /// Sends `bytes`, which `owner` keeps, as the rank's block.
   void send(int to, const MeshBlock& block, std::span<const std::byte> bytes,
             const std::shared_ptr<MeshGroup>& group, std::shared_ptr<const void> owner);
@@ -126,6 +128,12 @@ class Mesh final : public TransportHandler {
     std::uint64_t visit = 0;  // of the process that arrives, or has
   };
 
+  /// A communicator that somebody has, sends for, or has closed.
+  struct Known {
+    std::shared_ptr<MeshGroup> group;  // null: closed
+    std::vector<int> senders;          // of a closed one: ranks whose messages may still come
+  };
+
   [[nodiscard]] Link& link(int rank) { return links_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] const Link& link(int rank) const { return links_[static_cast<std::size_t>(rank)]; }
   void connect(int to, const std::string& address);
@@ -155,8 +163,8 @@ class Mesh final : public TransportHandler {
   std::atomic<std::uint64_t> events_ = 0;  // notifications; also read by one who looks
   std::vector<Link> links_;                // [rank]; its own stays empty
   std::map<PeerId, int> ranks_of_;         // proven peers, and those that we connect to
-  std::map<std::uint64_t, std::shared_ptr<MeshGroup>> groups_;  // null: closed
-  std::size_t leaving_ = 0;                                     // blocks that are being sent
+  std::map<std::uint64_t, Known> groups_;
+  std::size_t leaving_ = 0;             // blocks that are being sent
   std::map<std::uint64_t, int> early_;  // groups that nobody here has opened: who sent for them
   Status refused_;                      // why this rank cannot come in
   std::vector<int> awaited_;            // whom meet() waits for

@@ -94,7 +94,7 @@ class MeshCommunicator final : public Communicator {
     group_ = std::move(group);
     others_ = std::move(others);
   }
-  ~MeshCommunicator() override { mesh_->close(id_); }
+  ~MeshCommunicator() override { mesh_->close(id_, others_); }
   [[nodiscard]] std::string_view name() const noexcept override { return mesh_->name(); }
   [[nodiscard]] std::vector<int> waited_for() const override { return late_; }
   [[nodiscard]] bool takes_newcomers() const noexcept override { return true; }
