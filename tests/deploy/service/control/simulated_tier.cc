@@ -104,7 +104,7 @@ void TierPool::pass(std::function<void()> arrival) {
     if (cut_) {
       cut_off_.push_back(arrival);
     } else {
-      arrival();
+      tier_.arrive(arrival);
     }
   });
 }
@@ -113,7 +113,7 @@ void TierPool::cut(Duration duration) {
   if (std::exchange(cut_, true)) return;
   tier_.clock.after(duration, [this] {
     cut_ = false;
-    for (auto& arrival : std::exchange(cut_off_, {})) arrival();
+    for (auto& arrival : std::exchange(cut_off_, {})) tier_.arrive(arrival);
   });
 }
 
@@ -171,6 +171,10 @@ void TierPool::send(const FromPool& word) {
       if (const auto message = connection->control.message) message(text);
     });
   });
+}
+
+void TierPool::tell(const FromPool& word) {
+  if (registered_) send(word);
 }
 
 void TierPool::receive(std::string_view text) {
@@ -257,9 +261,17 @@ TierPool& SimulatedTier::add_pool(const ToyPoolConfig& config) {
 }
 
 void SimulatedTier::restart_control(std::uint32_t incarnation) {
+  ++restarts_;
   config_.incarnation = incarnation;
   control.reset();
   control = std::make_unique<Control>(*this, config_);
+}
+
+void SimulatedTier::arrive(const std::function<void()>& message) {
+  const int number = messages_++;
+  if (restart_at_ == std::pair(number, true)) restart_control(config_.incarnation + 1);
+  message();
+  if (restart_at_ == std::pair(number, false)) restart_control(config_.incarnation + 1);
 }
 
 std::shared_ptr<SimulatedTier::Admission> SimulatedTier::admit(const AdmitRequest& request) {

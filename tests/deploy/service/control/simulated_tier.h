@@ -6,8 +6,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/interface/manual_clock.h"
@@ -58,6 +60,8 @@ class TierPool {
   void cut(Duration duration);
   /// The process ends, and its connection with it.
   void kill();
+  /// Tells the control plane, where it is registered.
+  void tell(const FromPool& word);
   /// Answers take so much longer from now on.
   void answer_after(Duration delay) { answer_delay_ = delay; }
   [[nodiscard]] bool registered() const { return registered_; }
@@ -137,6 +141,14 @@ class SimulatedTier {
   void stop_control(Duration duration) { process.stop(duration); }
   /// Another control plane in its place, which knows nothing.
   void restart_control(std::uint32_t incarnation);
+  /// Restarts it when message `number` has arrived at its end, at whichever; before that is read,
+  /// or after.
+  void restart_control_at(int number, bool before) { restart_at_ = {number, before}; }
+  /// That have arrived so far.
+  [[nodiscard]] int messages() const { return messages_; }
+  void arrive(const std::function<void()>& message);
+  /// How often it was restarted.
+  [[nodiscard]] int restarts() const { return restarts_; }
 
   /// Asks; the answer comes while time passes.
   std::shared_ptr<Admission> admit(const AdmitRequest& request);
@@ -158,6 +170,9 @@ class SimulatedTier {
   Config config_;
   std::map<SequenceId, Known> known_;
   bool timer_first_ = false;
+  int messages_ = 0;
+  int restarts_ = 0;
+  std::optional<std::pair<int, bool>> restart_at_;
 };
 
 }  // namespace tributary

@@ -30,9 +30,18 @@ RegisterPool ToyPool::about() const {
   for (int rank = 0; rank < config_.workers; ++rank) {
     about.workers.push_back(
         {rank, "host", "tcp://127.0.0.1:" + std::to_string(5000 + rank), "cpu test"});
+    if (const auto newer = addresses_.find(rank); newer != addresses_.end()) {
+      about.workers.back().address = newer->second;
+    }
   }
   for (const auto& [id, sequence] : sequences_) about.sequences.push_back(sequence);
   return about;
+}
+
+WorkerJoined ToyPool::take_in(int worker, const std::string& address) {
+  lost_.erase(worker);
+  addresses_[worker] = address;
+  return {about().workers.at(static_cast<std::size_t>(worker))};
 }
 
 PoolReply ToyPool::answer(const ToPool& asked) {
@@ -133,7 +142,8 @@ Heartbeat ToyPool::beat() {
     heartbeat.workers.push_back({.rank = rank,
                                  .pages_used = used / config_.workers,
                                  .heartbeat_age_ms = 10,
-                                 .draining = drained_workers_.contains(rank)});
+                                 .draining = drained_workers_.contains(rank),
+                                 .lost = lost_.contains(rank)});
   }
   count_work();
   metrics_.filling = static_cast<std::int64_t>(sequences_.size());

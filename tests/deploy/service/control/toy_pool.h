@@ -32,6 +32,10 @@ class ToyPool {
   /// Its answer to a question.
   [[nodiscard]] PoolReply answer(const ToPool& asked);
   [[nodiscard]] Heartbeat beat();
+  /// A worker is lost, which the next heartbeat says.
+  void lose(int worker) { lost_.insert(worker); }
+  /// Another process is in its place.
+  [[nodiscard]] WorkerJoined take_in(int worker, const std::string& address);
   /// Ends a sequence; false if it does not hold it.
   bool end(SequenceId id) { return sequences_.erase(id) > 0; }
 
@@ -47,6 +51,8 @@ class ToyPool {
   std::map<SequenceId, SequenceInfo> sequences_;
   bool draining_ = false;
   std::set<int> drained_workers_;
+  std::set<int> lost_;
+  std::map<int, std::string> addresses_;  // of workers that came in the place of lost ones
   PoolMetrics metrics_;
 };
 
