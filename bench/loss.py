@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # Workers of a pool are killed (SIGKILL) one after the other, at random moments of replays whose
 # digest is known, until worker 0 is left; then a new pool. A replay has to end well each time, with
-# the undisturbed digest and every page free. Some losses come while another worker is drained, and
-# into half of the slots another process is started at once, which is killed later too. Prints what it
-# took until rounds went on, and until lost rows were there again.
+# the undisturbed digest and every page free. Some losses come while another worker is drained, in
+# some the control plane is killed too, and started again; into half of the slots another process is
+# started at once, which is killed later too. Prints how full the pool was, what it took until rounds
+# went on, and until lost rows were there again.
 #   bench/loss.py [--losses 20] [--workers 2,3,4] [--seed 1] [--mpirun]
 import argparse
 import contextlib
@@ -17,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 
@@ -28,8 +30,9 @@ from program import free_ports  # noqa: E402
 
 ADDRESS = f"127.0.0.1:{free_ports(1)[0]}"
 URL = f"http://{ADDRESS}"
-# How full they are: GiB for rows on each worker, beside what the replay wants in all (1.3 GiB).
-FILLS = {"half full": 1.3, "full": 0.35}
+# What the replay wants at once, in GiB, and as a share of what the pool has.
+WANTED_GIB = 0.388
+FILLS = 0.5, 0.95, 1.9
 
 
 def arguments():
@@ -55,11 +58,14 @@ def metric(name):
 
 
 def until(what, condition):
+    """Also while there is no control plane, or one that does not know its pool yet."""
     end = time.monotonic() + 120
-    while not (found := condition()):
+    while True:
+        with contextlib.suppress(OSError, IndexError):
+            if found := condition():
+                return found
         assert time.monotonic() < end, what
         time.sleep(0.01)
-    return found
 
 
 def ranks(launcher):
@@ -86,6 +92,28 @@ def started(*command, log, **environment):
         finally:
             process.terminate()
             process.wait()
+
+
+class Control:
+    """The control plane, which may be killed and started again."""
+
+    def __init__(self, options, log):
+        self.command = [str(options.program), "control", "--listen", ADDRESS]
+        self.log = log
+        self.start()
+
+    def start(self):
+        with open(self.log, "a") as output:
+            self.process = subprocess.Popen(self.command, stdout=output, stderr=output)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.start()
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait()
 
 
 @contextlib.contextmanager
@@ -143,18 +171,32 @@ def post(path):
         pass
 
 
-def lose(options, dice, victim, spread, drained, restart):
-    """One loss under a replay. Returns its digest, rows pushed again, how long no round came, and how
-    long the slowest sequence lacked rows. `drained`: the path of a worker to empty meanwhile;
-    `restart`: starts another process in that place, or nothing."""
+def fill_within(seconds):
+    """After so long: the largest share of the pages that was in use or promised meanwhile."""
+    end, most = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError, ZeroDivisionError):
+            busy = metric("tributary_pages_used") + metric("tributary_pages_reserved")
+            most = max(most, busy / metric("tributary_pages_capacity"))
+        time.sleep(0.05)
+    return most
+
+
+def lose(options, dice, victim, spread, drained, restart, control):
+    """One loss under a replay. Returns its digest, rows pushed again, how full the pool was, how long
+    no round came, and how long the slowest sequence lacked rows. `drained`: the path of a worker to
+    empty meanwhile; `restart`: starts another process in that place, or nothing; `control`: is
+    killed too, if given."""
     run = replay(options, spread)
     tokens = metric("tributary_tokens_total")
     until("it decodes", lambda: metric("tributary_tokens_total") > tokens + 20)
     if drained:
         post(drained + "drain")
-    time.sleep(dice.uniform(0, 2.5))
+    killing = threading.Timer(dice.uniform(0, 3), control.kill if control else lambda: None)
+    killing.start()
+    full = fill_within(dice.uniform(0.6, 2.5))  # a heartbeat at least
     assert run.poll() is None, "it has ended before the loss"
-    before = metric("tributary_rounds_total")
+    before = until("a heartbeat", lambda: metric("tributary_rounds_total"))
     begin = time.monotonic()
     os.kill(victim, signal.SIGKILL)
     until("rounds go on", lambda: run.poll() is not None
@@ -163,9 +205,11 @@ def lose(options, dice, victim, spread, drained, restart):
     restart()
     out, error = run.communicate(timeout=300)
     assert run.returncode == 0, error
+    killing.join()
+    until("the pool is known", lambda: states() == ["serving"])
     if drained:
         post(drained + "resume")
-    return (figure(r"^digest +(\w+)", out), int(figure(r"^pushed again +(\d+)", out)), took,
+    return (figure(r"^digest +(\w+)", out), int(figure(r"^pushed again +(\d+)", out)), full, took,
             float(figure(r"^pushed again .*p99 (\d+)", out)) / 1e6)
 
 
@@ -173,10 +217,9 @@ def main():
     options = arguments()
     dice = random.Random(options.seed)
     print(processor(), flush=True)
-    done, newcomers, gaps, recoveries = 0, 0, [], []
+    done, newcomers, controls, gaps, recoveries = 0, 0, 0, [], []
     with (tempfile.TemporaryDirectory() as name,
-          started(options.program, "control", "--listen", ADDRESS,
-                  log=pathlib.Path(name) / "control.log")):
+          contextlib.closing(Control(options, pathlib.Path(name) / "control.log")) as control):
         folder = pathlib.Path(name)
         until("the control plane", lambda: URL in (folder / "control.log").read_text())
         sizes = [int(size) for size in options.workers.split(",")]
@@ -184,8 +227,9 @@ def main():
         known = {}
         while done < options.losses:
             workers = sizes[number % len(sizes)]
-            fill = list(FILLS)[number // len(sizes) % len(FILLS)]
-            with pool(options, folder, number, workers, FILLS[fill]) as (pids, restart):
+            share = FILLS[number // len(sizes) % len(FILLS)]
+            with pool(options, folder, number, workers,
+                      WANTED_GIB / share / workers) as (pids, restart):
                 number += 1
                 left = list(range(1, workers))
                 dice.shuffle(left)
@@ -201,9 +245,10 @@ def main():
                         assert known[spread] != "0", error
                     drained = (f"/v1/pools/pool{number - 1}/workers/{dice.choice(left)}/"
                                if left and dice.random() < 0.3 else "")
-                    digest, again, took, lacked = lose(
+                    killed = dice.random() < 0.3
+                    digest, again, full, took, lacked = lose(
                         options, dice, pids[rank], spread, drained,
-                        lambda: restart(rank) if comes else None)
+                        lambda: restart(rank) if comes else None, control if killed else None)
                     if comes:
                         until("it has come", lambda:
                               pools()[0]["workers"][rank]["state"] == "serving")
@@ -213,17 +258,21 @@ def main():
                           + metric("tributary_pages_reserved") == 0)
                     assert digest == known[spread], f"{digest}, expected {known[spread]}"
                     done += 1
-                    gaps.append(took)
+                    controls += killed
+                    if not killed:  # who tells of rounds
+                        gaps.append(took)
                     if again:
                         recoveries.append(lacked)
-                    print(f"{done}: worker {rank} of {workers}, {fill}, spread {spread}: {again} "
-                          f"rows pushed again, rounds after {took:.2f} s, all rows {lacked:.2f} s "
-                          f"later{', one drained' if drained else ''}"
-                          f"{', another in its place' if comes else ''}, digest unchanged",
+                    print(f"{done}: worker {rank} of {workers}, {full:.0%} full, spread {spread}: "
+                          f"{again} rows pushed again, rounds after {took:.2f} s, all rows "
+                          f"{lacked:.2f} s later{', one drained' if drained else ''}"
+                          f"{', another in its place' if comes else ''}"
+                          f"{', the control plane killed too' if killed else ''}, digest unchanged",
                           flush=True)
-    print(f"{done} losses, {newcomers} newcomers, no sequence lost, digests unchanged, every page free; until rounds went "
-          f"on: median {statistics.median(gaps):.2f} s, longest {max(gaps):.2f} s; from then until "
-          f"lost rows were there: median {statistics.median(recoveries):.2f} s, longest "
+    print(f"{done} losses, {newcomers} newcomers, the control plane killed {controls} times, no "
+          f"sequence lost, digests unchanged, every page free; until rounds went on: median "
+          f"{statistics.median(gaps):.2f} s, longest {max(gaps):.2f} s; from then until lost rows "
+          f"were there: median {statistics.median(recoveries):.2f} s, longest "
           f"{max(recoveries):.2f} s")
 
 

@@ -2,6 +2,7 @@
 import collections
 import contextlib
 import os
+import re
 import signal
 
 import pytest
@@ -115,21 +116,45 @@ def only(story, model):
         pytest.skip("one model is enough")
 
 
+def holders(tier, after, count):
+    """{sequence: ranks that hold rows of it} of the `count` sequences that were admitted after that
+    one."""
+    found = {}
+    for id in range(after + 1, after + 1 + 2 * count):
+        answer = tier.get(f"/v1/sequences/{id}")
+        if answer.status == 200:
+            found[str(id)] = {part["rank"] for part in answer.json["extents"]}
+    assert len(found) == count, found
+    return found
+
+
 def test_a_worker_is_killed_within_a_turn(models, story, turns):
-    """Of four that were started one by one: requests that had rows there are computed again."""
+    """Of four that were started one by one: the requests that had rows there are computed again, and
+    no others."""
     only(story, "v2")
     with contextlib.ExitStack() as stack_of:
         running = Running(models(story.model), stack_of, workers=4, mpirun=None)
-        tier, pool = running.tier, running.tier.pools["pool0"]
-        for victim, (prompts, answers) in zip((2, 3), turns):
-            begun = running.engine.steps()
-            running.engine.ask(prompts, NEW)
-            wait_until(lambda: running.engine.steps() >= begun + 5, "they decode", 300)
-            os.kill(pool.pids()[victim], signal.SIGKILL)
-            assert running.engine.reply()["tokens"] == answers
+        tier, pool, engine = running.tier, running.tier.pools["pool0"], running.engine
+        victims = []
+        for prompts, answers in turns[:2]:
+            before = tier.admit(1, 1).json["sequence_id"]
+            assert tier.request("DELETE", f"/v1/sequences/{before}").status == 200
+            begun, said = engine.steps(), len(engine.output())
+            engine.ask(prompts, NEW)
+            wait_until(lambda: engine.steps() >= begun + 5, "they decode", 300)
+            with engine.stopped():
+                held = holders(tier, int(before), len(prompts))
+                victims.append(max(set().union(*held.values()) - {0}))
+                os.kill(pool.pids()[victims[-1]], signal.SIGKILL)
+            assert engine.reply()["tokens"] == answers
+            lost = re.findall(r"has lost <tributary.Sequence (\d+)", engine.output()[said:])
+            assert sorted(lost) == sorted(
+                id for id, ranks in held.items() if victims[-1] in ranks), held
+            assert 0 < len(lost) < len(prompts)
         assert running.ask(turns[2][0])["tokens"] == turns[2][1]
-        wait_until(lambda: [w["state"] for w in tier.cluster()["pools"][0]["workers"]]
-                   == ["serving", "serving", "lost", "lost"], "the losses are told")
+        wait_until(lambda: sorted(victims) == [
+            worker["rank"] for worker in tier.cluster()["pools"][0]["workers"]
+            if worker["state"] == "lost"], "the losses are told")
         assert tier.state("pool0") == "serving"
         running.wait_all_free()
 

@@ -95,6 +95,15 @@ class Engine(contextlib.AbstractContextManager):
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
+    @contextlib.contextmanager
+    def stopped(self):
+        """No step ends meanwhile."""
+        os.killpg(self.process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.killpg(self.process.pid, signal.SIGCONT)
+
     def output(self):
         return pathlib.Path(self.log.name).read_text(errors="replace")
 
