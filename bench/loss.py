@@ -33,6 +33,8 @@ URL = f"http://{ADDRESS}"
 # What the replay wants at once, in GiB, and as a share of what the pool has.
 WANTED_GIB = 0.388
 FILLS = 0.5, 0.95, 1.9
+# What a worker has at least: the longest sequence's rows, when it is the last one left.
+LEAST_GIB = 0.08
 
 
 def arguments():
@@ -229,7 +231,7 @@ def main():
             workers = sizes[number % len(sizes)]
             share = FILLS[number // len(sizes) % len(FILLS)]
             with pool(options, folder, number, workers,
-                      WANTED_GIB / share / workers) as (pids, restart):
+                      max(WANTED_GIB / share / workers, LEAST_GIB)) as (pids, restart):
                 number += 1
                 left = list(range(1, workers))
                 dice.shuffle(left)

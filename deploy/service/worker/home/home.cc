@@ -114,14 +114,17 @@ std::optional<Landing> Home::receive(PeerId peer, const wire::LayerRequest& requ
     if (!status.ok()) held->end(i, status.code(), status.message(), home);
   }
   const auto input = held->input.span();
-  return Landing{{input},
-                 [this, held = std::move(held)](const Status& status) { landed(held, status); }};
+  const auto crc = std::make_shared<std::uint32_t>(0);
+  return Landing{
+      {input},
+      [this, held = std::move(held), crc](const Status& status) { landed(held, *crc, status); },
+      [crc](std::span<const std::byte> part) { *crc = wire::crc32c(part, *crc); }};
 }
 
-void Home::landed(const std::shared_ptr<HomeRequest>& request, const Status& status) {
+void Home::landed(const std::shared_ptr<HomeRequest>& request, std::uint32_t crc,
+                  const Status& status) {
   if (!status.ok()) return;  // the client is gone
   const wire::LayerRequest& asked = request->asked;
-  const std::uint32_t crc = wire::crc32c(request->input.span());
   if (crc != asked.crc32c) {
     refuse(request->peer, asked,
            {ErrorCode::kCorrupt,

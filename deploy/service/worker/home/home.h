@@ -53,7 +53,9 @@ class Home {
   [[nodiscard]] Verdict check(PeerId peer, const StepItem& item) const;
   /// Checks the rows of an item's tokens, and the positions that these select.
   [[nodiscard]] Status check_input(const HomeRequest& request, std::size_t item) const;
-  void landed(const std::shared_ptr<HomeRequest>& request, const Status& status);
+  /// `crc`: of what has landed.
+  void landed(const std::shared_ptr<HomeRequest>& request, std::uint32_t crc,
+              const Status& status);
   void refuse(PeerId peer, const wire::LayerRequest& request, const Status& status);
   /// One reason for each item.
   void refuse(PeerId peer, const wire::LayerRequest& request, const std::vector<Verdict>& reasons);
