@@ -1,4 +1,4 @@
-// The thread of a transport, and the calls that other threads post to it.
+// A transport's calls, which are posted to the thread that runs its loop.
 #include "comm/tcp/tcp_transport.h"
 
 #include <fmt/format.h>
@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "comm/http/io_context.h"
+#include "comm/tcp/shared_loop.h"
 #include "comm/tcp/tcp_address.h"
 #include "comm/tcp/tcp_peers.h"
 
@@ -26,7 +27,11 @@ class TcpTransport final : public Transport {
         peers_(io_.get(), config_, handler, next_id_, direct_),
         address_(peers_.address()),
         work_(io_.get().get_executor()),
-        thread_([this] { run(); }) {}
+        loop_(io_.get(), config_.busy_poll),
+        thread_([this] {
+          peers_.start();
+          loop_.run();
+        }) {}
 
   /// The thread ends when every operation has returned.
   ~TcpTransport() override {
@@ -34,6 +39,7 @@ class TcpTransport final : public Transport {
       peers_.stop();
       work_.reset();
     });
+    loop_.end();
     thread_.join();
   }
 
@@ -64,19 +70,12 @@ class TcpTransport final : public Transport {
     asio::post(io_.get(), [this, peer] { peers_.disconnect(peer); });
   }
 
- private:
-  void run() {
-    peers_.start();
-    if (!config_.busy_poll) {
-      io_.get().run();
-      return;
-    }
-    while (!io_.get().stopped()) {
-      // With fewer cores than threads a spinning thread would keep the others from working.
-      if (io_.get().poll() == 0) std::this_thread::yield();
-    }
+  [[nodiscard]] bool work_until(Time until, const std::function<bool()>& done) override {
+    return loop_.work_until(until, done);
   }
+  void wake() override { loop_.wake(); }
 
+ private:
   const TransportConfig config_;
   IoContext io_;
   std::atomic<PeerId> next_id_{1};
@@ -84,6 +83,7 @@ class TcpTransport final : public Transport {
   tcp::TcpPeers peers_;
   const std::string address_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
+  tcp::SharedLoop loop_;
   std::thread thread_;
 };
 

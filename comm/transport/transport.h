@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/deadline.h"
 #include "core/base/error.h"
 
 namespace tributary {
@@ -193,6 +194,16 @@ class Transport {
   /// Earlier messages have one second to leave. Messages from the peer are dropped, and each of its
   /// outstanding `done` is called, not ok.
   virtual void disconnect(PeerId peer) = 0;
+
+  /// For a thread that waits for a message: does the transport's work, the handler's calls among
+  /// it, until `done()` or `until`; so no other thread has to wake for the message, nor wake this
+  /// one. done() is asked after each piece of work, and after wake(). Returns false at once where
+  /// others do the work: the thread is to wait for them.
+  [[nodiscard]] virtual bool work_until(Time /*until*/, const std::function<bool()>& /*done*/) {
+    return false;
+  }
+  /// Who is in work_until() asks done() again.
+  virtual void wake() {}
 };
 
 /// Makes a transport that calls `handler`, which outlives it: make_tcp_transport, ...

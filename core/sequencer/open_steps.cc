@@ -1,10 +1,12 @@
 #include "core/sequencer/open_steps.h"
 
 #include <algorithm>
+#include <span>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "core/base/ceil_div.h"
 #include "core/base/error.h"
 #include "core/base/limits.h"
 #include "core/cache/leaves.h"
@@ -51,15 +53,21 @@ void OpenSteps::check_not_open(SequenceId id) const {
   }
 }
 
+/// A leaf that was lost without rows may wait for room until the sequence grows into it.
+void OpenSteps::check_owners(const Sequence& s, std::int64_t length) const {
+  if (!ledger_.waiting().contains(s.id)) return;
+  const auto leaves = ceil_div(length, ledger_.table().leaf_tokens());
+  const auto needed = std::span(s.leaves).first(static_cast<std::size_t>(leaves));
+  if (std::ranges::count(needed, kNoWorker, &Leaf::owner) == 0) return;
+  fail(ErrorCode::kUnavailable,
+       "sequence {} waits for room on other workers since one was lost: try again", s.id);
+}
+
 void OpenSteps::open(std::span<const StepItem> items) {
   std::unordered_set<SequenceId> ids;
   for (const StepItem& item : items) {
     const Sequence& s = ledger_.table().at(item.id);
     check_not_open(item.id);
-    if (ledger_.waiting().contains(item.id)) {
-      fail(ErrorCode::kUnavailable,
-           "sequence {} waits for room on other workers since one was lost: try again", item.id);
-    }
     if (item.tokens < 1 || item.tokens > kMaxStepTokens) {
       fail(ErrorCode::kInvalidArgument, "sequence {}: {} new tokens, expected 1 .. {}", s.id,
            item.tokens, kMaxStepTokens);
@@ -68,6 +76,7 @@ void OpenSteps::open(std::span<const StepItem> items) {
       fail(ErrorCode::kInvalidArgument, "sequence {}: {} + {} tokens exceed its limit of {}", s.id,
            s.length, item.tokens, s.limit_tokens);
     }
+    check_owners(s, s.length + item.tokens);
     if (!ids.insert(s.id).second) {
       fail(ErrorCode::kInvalidArgument, "sequence {} is in the step twice", s.id);
     }

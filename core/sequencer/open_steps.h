@@ -41,6 +41,7 @@ class OpenSteps {
   [[nodiscard]] std::int32_t open_tokens(SequenceId id) const;
   /// Throws kFailedPrecondition for a sequence that is in an open step.
   void check_not_open(SequenceId id) const;
+  void check_owners(const Sequence& s, std::int64_t length) const;
 
  private:
   void check_commit(SequenceId id, std::int32_t accepted) const;

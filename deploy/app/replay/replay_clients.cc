@@ -134,8 +134,9 @@ class ReplayClient {
     double later_ms = 0;  // of its steps after the first
     std::int64_t later_tokens = 0;
     bool has_first = false;
-    Digest step = {};                     // of the outputs of its open step
-    std::optional<Time> lost_since = {};  // rows of it, with a worker
+    Digest step = {};                      // of the outputs of its open step
+    std::optional<Time> lost_since = {};   // rows of it, with a worker
+    std::optional<Time> waits_since = {};  // for room that it was promised there
   };
 
   void free_running(std::optional<Deadline> deadline) {
@@ -260,6 +261,8 @@ class ReplayClient {
     states_.resize(tokens * shape.state_shape().record_floats());
     spent_ = {};
     for (int layer = 0; layer < shape_.layers; ++layer) attend(active, layer, accepted);
+    if (active.empty()) return;
+    for (const std::size_t i : active) running_[i].waits_since.reset();
     commit(active, accepted);
     for (std::size_t i = 0; i < running_.size(); ++i) {
       running_[i].step = {};
@@ -271,17 +274,18 @@ class ReplayClient {
     end_step(accepted);
   }
 
-  /// Of a call on many sequences, the places of those that lost a worker.
+  /// Of a call on many sequences, those that lost a worker, or wait for room since one was lost.
   template <typename Call>
-  std::vector<std::size_t> lost_in(const Call& call) {
+  std::vector<ItemFailure> lost_in(const Call& call) {
     const auto begin = std::chrono::steady_clock::now();
-    std::vector<std::size_t> lost;
+    std::vector<ItemFailure> lost;
     try {
       call();
     } catch (const ItemsError& error) {
       for (const ItemFailure& failure : error.failed()) {
-        if (failure.status.code() != ErrorCode::kWorkerLost) throw;
-        lost.push_back(failure.index);
+        const ErrorCode code = failure.status.code();
+        if (code != ErrorCode::kWorkerLost && code != ErrorCode::kUnavailable) throw;
+        lost.push_back(failure);
       }
     }
     spent_ += std::chrono::steady_clock::now() - begin;
@@ -297,11 +301,12 @@ class ReplayClient {
       const auto lost = lost_in([&] { client_->attend(items, layer); });
       take(now, layer, accepted, lost);
       std::vector<std::size_t> again;
-      for (const std::size_t k : lost) {
-        if (step_has_ended(running_[now[k]])) {
-          std::erase(active, now[k]);
+      for (const ItemFailure& failure : lost) {
+        const std::size_t i = now[failure.index];
+        if (waits_for_room(running_[i], failure.status) || step_has_ended(running_[i])) {
+          std::erase(active, i);
         } else {
-          again.push_back(now[k]);
+          again.push_back(i);
         }
       }
       now = std::move(again);
@@ -319,8 +324,9 @@ class ReplayClient {
       }
       const auto lost = lost_in([&] { client_->commit(handles, tokens); });
       std::vector<std::size_t> again;
-      for (const std::size_t k : lost) {
+      for (const auto& [k, status] : lost) {
         Running& sequence = running_[now[k]];
+        if (status.code() == ErrorCode::kUnavailable) status.throw_if_error();
         const std::int64_t before = sequence.handle.length;
         const bool ended = step_has_ended(sequence);
         if (sequence.handle.length > before) continue;  // the answer was lost alone
@@ -332,6 +338,16 @@ class ReplayClient {
       }
       now = std::move(again);
     }
+  }
+
+  /// Whether the sequence has to grow into a leaf that was promised where a worker was lost, and
+  /// has no room elsewhere yet. Others may end meanwhile.
+  static bool waits_for_room(Running& sequence, const Status& why) {
+    if (why.code() != ErrorCode::kUnavailable) return false;
+    const Time now = std::chrono::steady_clock::now();
+    if (!sequence.waits_since) sequence.waits_since = now;
+    if (now > *sequence.waits_since + kRecovery) why.throw_if_error();
+    return true;
   }
 
   /// After a call has said that a worker is lost: whether the sequence's step has ended with it,
@@ -403,14 +419,14 @@ class ReplayClient {
 
   /// The outputs of a layer, but for those that have none.
   void take(const std::vector<std::size_t>& of, int layer,
-            const std::vector<std::int32_t>& accepted, const std::vector<std::size_t>& without) {
+            const std::vector<std::int32_t>& accepted, const std::vector<ItemFailure>& without) {
     const StateShape shape = tokens_->shape().state_shape();
     const std::size_t output =
         static_cast<std::size_t>(shape.heads) * static_cast<std::size_t>(shape.width);
     std::size_t token = 0;
     for (std::size_t k = 0; k < of.size(); ++k) {
       Running& sequence = running_[of[k]];
-      const bool skipped = std::ranges::count(without, k) > 0;
+      const bool skipped = std::ranges::count(without, k, &ItemFailure::index) > 0;
       const Digest before = tokens_->digest();
       for (std::int32_t t = 0; t < accepted[of[k]]; ++t, ++token) {
         if (skipped) continue;

@@ -75,6 +75,7 @@ void WorkerConnections::look_after(Time& look) {
 
 void WorkerConnections::send(const std::shared_ptr<WorkerRequest>& request) {
   const Section section(*this);
+  request->call->changed.use(transport_);
   requests_.add(request, clock_.now());
   dispatch(request);
 }
@@ -422,8 +423,9 @@ Status WorkerConnections::wait(WorkerRequest& request, Deadline deadline) {
   std::unique_lock lock(mutex_);
   Time look = request.since + RequestTable::kSilence;
   while (!request.done) {
-    clock_.wait_until(request.call->changed, lock,
-                      std::min({deadline.when(), look, requests_.next_due()}));
+    const Time until = std::min({deadline.when(), look, requests_.next_due()});
+    const auto ready = [&] { return request.done || requests_.next_due() < until; };
+    request.call->changed.wait_until(clock_, lock, until, ready);
     if (request.done) break;
     const Time now = clock_.now();
     if (deadline.expired(now)) {
@@ -506,10 +508,10 @@ void WorkerConnections::release(std::span<const std::shared_ptr<WorkerRequest>> 
     }
     return holding.empty();
   };
-  Condition& changed = requests.front()->call->changed;
+  MessageCondition& changed = requests.front()->call->changed;
   // A request sent a moment before the deadline is not worth a connection.
   const Time patience = std::max(deadline.when(), clock_.now() + kLastMoment);
-  if (clock_.wait_until(changed, lock, patience, released)) return;
+  if (changed.wait_until(clock_, lock, patience, released)) return;
   // They have not read their messages in all this time: nothing is lost with them.
   for (const PeerId peer : holding) {
     transport_->disconnect(peer);
@@ -517,7 +519,7 @@ void WorkerConnections::release(std::span<const std::shared_ptr<WorkerRequest>> 
         peer, {ErrorCode::kUnavailable, "it did not take what was sent to it before the deadline"});
   }
   wake_ended();
-  clock_.wait_until(changed, lock, clock_.now() + kGiveBackTimeout, released);
+  changed.wait_until(clock_, lock, clock_.now() + kGiveBackTimeout, released);
 }
 
 }  // namespace tributary

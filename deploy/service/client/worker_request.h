@@ -11,11 +11,10 @@
 #include <variant>
 #include <vector>
 
-#include "comm/transport/transport.h"
+#include "comm/transport/message_condition.h"
 #include "comm/wire/access_token.h"
 #include "core/base/deadline.h"
 #include "core/base/error.h"
-#include "core/interface/condition.h"
 #include "deploy/service/protocol/client_messages.h"
 
 namespace tributary {
@@ -60,7 +59,7 @@ struct WorkerMessage {
 struct WorkerRequest : WorkerMessage {
   /// Shared by the requests of one call.
   struct Call {
-    Condition changed;
+    MessageCondition changed;
     bool failed = false;  // some request of it, or refused
   };
 

@@ -121,6 +121,21 @@ class DataTransport final : public Transport {
   void disconnect(PeerId peer) override {
     if (Transport* transport = running_.at(peer % kKinds)) transport->disconnect(peer / kKinds);
   }
+  /// By a transport that runs alone: others would wait meanwhile.
+  [[nodiscard]] bool work_until(Time until, const std::function<bool()>& done) override {
+    Transport* alone = nullptr;
+    for (Transport* transport : running_) {
+      if (transport == nullptr) continue;
+      if (alone != nullptr) return false;
+      alone = transport;
+    }
+    return alone != nullptr && alone->work_until(until, done);
+  }
+  void wake() override {
+    for (Transport* transport : running_) {
+      if (transport != nullptr) transport->wake();
+    }
+  }
 
  private:
   /// The transport of a kind, which listens if it is made for that.

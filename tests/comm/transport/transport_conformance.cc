@@ -2,6 +2,8 @@
 #include "tests/comm/transport/transport_conformance.h"
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <set>
 #include <thread>
 #include <utility>
@@ -83,6 +85,28 @@ TEST_P(TransportConformance, EchoesHeadersUpToTheLimit) {
       EXPECT_EQ(echo.payload, payload);
       EXPECT_TRUE(sent.wait().ok());
     }
+  }
+}
+
+TEST_P(TransportConformance, WhoWaitsForAMessageMayDoTheWork) {
+  std::atomic<int> seen = 0;
+  Endpoint server(
+      make_, listening(),
+      [&](Endpoint& self, PeerId, std::uint16_t, std::span<const std::byte>, std::size_t) {
+        ++seen;
+        self.transport().wake();
+        return false;
+      });
+  Endpoint client(make_, connecting());
+  const PeerId peer = client.transport().connect(server.address());
+  const std::vector<std::byte> payload = test_bytes(kMiB, 1);
+  for (int i = 1; i <= 3; ++i) {
+    client.send(peer, 1, "", payload);
+    const Time late = std::chrono::steady_clock::now() + kAmple;
+    if (server.transport().work_until(late, [&] { return seen == i; })) {
+      EXPECT_EQ(seen, i);
+    }
+    EXPECT_TRUE(server.receive().payload == payload);  // others do the rest
   }
 }
 

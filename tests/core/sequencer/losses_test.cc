@@ -285,6 +285,27 @@ TEST_F(FullPoolTest, AllCompleteOnTheWorkerThatIsLeftTheOldestFirst) {
   EXPECT_EQ(sequencer_.ledger().pools()[0].free(), 40);
 }
 
+TEST_F(FullPoolTest, WhoLostOnlyWhatWasPromisedGoesOnUntilItNeedsThat) {
+  const SequenceId id = admit(kLeaf - 4, 100, SpreadPolicy::kAll);
+  const std::int32_t keeps = at(id).leaves[0].owner;
+  ASSERT_EQ(at(id).leaves[1].owner, 1 - keeps);
+  const SequenceId other = admit(64 * 38 - 1, 1, SpreadPolicy::kSingle);
+  ASSERT_EQ(at(other).leaves[0].owner, keeps) << "there is no room beside it";
+  EXPECT_TRUE(losses_.lose_worker(1 - keeps).epochs.empty());
+  EXPECT_TRUE(losses_.give_room().empty());
+  for (int token = 0; token < 4; ++token) {
+    open(id, 1);
+    (void)order();
+    sequencer_.steps().commit(id, 1);
+  }
+  EXPECT_EQ(at(id).length, kLeaf);
+  EXPECT_EQ(code_of([&] { open(id, 1); }), ErrorCode::kUnavailable);
+  sequencer_.sequences().free(other);
+  (void)order();
+  EXPECT_EQ(losses_.give_room(), std::vector{id});
+  open(id, 1);
+}
+
 TEST_F(FullPoolTest, OneThatIsTooLargeForTheRestWaitsAndLetsOthersRun) {
   const SequenceId large = admit(60 * 64 - 1, 1, SpreadPolicy::kAll);
   const SequenceId small = admit(18 * 64 - 1, 1, SpreadPolicy::kAll);

@@ -40,9 +40,11 @@ DataPlane::DataPlane(DataPlaneConfig config, const DataPlaneParts& parts,
     transport_ = make_transport(config_.transport, *this);
     return *transport_;
   });
+  parts_.leader.work_with(transport_.get());
 }
 
 DataPlane::~DataPlane() {
+  parts_.leader.work_with(nullptr);
   parts_.peers.stop();
 }
 

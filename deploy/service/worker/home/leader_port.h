@@ -25,6 +25,10 @@ class LeaderPort : public OrderChannel {
   /// From any thread. If the leader is too far behind to take the message, it comes back refused.
   virtual void post(ToLeader message) = 0;
 
+  /// The worker's thread does the work of this transport, whose messages it waits for; null: it
+  /// ends.
+  virtual void work_with(Transport* /*transport*/) {}
+
   // Messages from others of the pool, on the transport's thread. These functions throw the error
   // that ends the connection.
 

@@ -145,14 +145,14 @@ void LeaderInbox::wake() {
 
 void LeaderInbox::wait(Time until) {
   std::unique_lock lock(mutex_);
-  clock_.wait_until(changed_, lock, until,
-                    [this] { return woken_ || completed_ || !lost_.empty() || !mail_.empty(); });
+  changed_.wait_until(clock_, lock, until,
+                      [this] { return woken_ || completed_ || !lost_.empty() || !mail_.empty(); });
   woken_ = false;
 }
 
 std::vector<LeaderInbox::Lost> LeaderInbox::take_lost(Time until) {
   std::unique_lock lock(mutex_);
-  clock_.wait_until(changed_, lock, until, [this] { return !lost_.empty() || !mail_.ended.ok(); });
+  changed_.wait_until(clock_, lock, until, [this] { return !lost_.empty() || !mail_.ended.ok(); });
   return std::exchange(lost_, {});
 }
 
@@ -181,8 +181,8 @@ Status LeaderInbox::wait_joined(Deadline deadline) {
     return std::ranges::find(peers_, false, &Peer::joined) - peers_.begin();
   };
   const auto all = static_cast<std::ptrdiff_t>(peers_.size());
-  clock_.wait_until(changed_, lock, deadline.when(),
-                    [&] { return absent() == all || !lost_.empty() || !mail_.ended.ok(); });
+  changed_.wait_until(clock_, lock, deadline.when(),
+                      [&] { return absent() == all || !lost_.empty() || !mail_.ended.ok(); });
   if (!lost_.empty()) return lost_.front().reason;
   if (!mail_.ended.ok()) return mail_.ended;
   if (absent() == all) return {};

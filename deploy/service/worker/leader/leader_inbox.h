@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "comm/transport/message_condition.h"
 #include "core/base/deadline.h"
 #include "core/base/error.h"
 #include "core/interface/clock.h"
-#include "core/interface/condition.h"
 #include "deploy/service/protocol/pool_messages.h"
 #include "deploy/service/protocol/worker_messages.h"
 
@@ -81,6 +81,8 @@ class LeaderInbox {
   /// Lets running sequences go on for a while, then ends the pool.
   void post_stop();
 
+  /// See LeaderPort.
+  void work_with(Transport* transport) { changed_.use(transport); }
   /// Ends the next wait(), or the one that goes on.
   void wake();
   /// Waits until something is posted, at most until `until`.
@@ -127,7 +129,7 @@ class LeaderInbox {
 
   Clock& clock_;
   mutable std::mutex mutex_;
-  Condition changed_;
+  MessageCondition changed_;
   LeaderMail mail_;
   std::map<std::pair<SequenceId, std::int32_t>, LeaderMail::Progress> progress_;
   std::vector<Lost> lost_;

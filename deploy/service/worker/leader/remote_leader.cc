@@ -44,7 +44,7 @@ Status RemoteLeader::wait(std::vector<std::byte>& order, Deadline deadline,
   while (true) {
     const Time now = clock_.now();
     const bool over = patience.over(now);
-    clock_.wait_until(changed_, lock, std::min(patience.next_look(now), now + kLookEvery), [this] {
+    changed_.wait_until(clock_, lock, std::min(patience.next_look(now), now + kLookEvery), [this] {
       return orders_.contains(next_order_) || left_ || !lost_.ok() || woken_;
     });
     if (const auto next = orders_.find(next_order_); next != orders_.end()) {

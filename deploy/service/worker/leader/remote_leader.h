@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "comm/transport/message_condition.h"
 #include "comm/wire/access_token.h"
 #include "core/base/deadline.h"
 #include "core/interface/clock.h"
-#include "core/interface/condition.h"
 #include "deploy/service/worker/home/home_queue.h"
 #include "deploy/service/worker/home/leader_port.h"
 #include "deploy/service/worker/home/peers.h"
@@ -41,6 +41,7 @@ class RemoteLeader final : public LeaderPort {
   void post(ToLeader message) override {
     std::visit([this](const auto& word) { peers_.send(leader_, word); }, message);
   }
+  void work_with(Transport* transport) override { changed_.use(transport); }
   void join(PeerId peer, const wire::Join& join, Time now) override;
   [[nodiscard]] std::optional<Landing> receive(const Peers::Peer& from, wire::MessageType type,
                                                std::span<const std::byte> header,
@@ -65,7 +66,7 @@ class RemoteLeader final : public LeaderPort {
   std::atomic<PeerId> leader_ = 0;
 
   std::mutex mutex_;  // guards what follows
-  Condition changed_;
+  MessageCondition changed_;
   std::map<std::uint64_t, std::vector<std::byte>> orders_;  // that have arrived, by number
   std::uint64_t next_order_ = 1;
   bool woken_ = false;  // since the last look

@@ -1,0 +1,94 @@
+#include "comm/tcp/shared_loop.h"
+
+#include <boost/asio/post.hpp>
+#include <chrono>
+
+namespace tributary::tcp {
+
+void SharedLoop::run() {
+  std::unique_lock lock(mutex_);
+  while (!io_.stopped()) {
+    rests_ = true;
+    changed_.wait(lock, [this] { return !has_guest(); });
+    rests_ = false;
+    changed_.wait_until(lock, left_ + kAbsence,
+                        [this] { return needed_ || ending_ || has_guest(); });
+    if (has_guest()) continue;
+    needed_ = false;
+    alone_ = true;
+    lock.unlock();
+    work_alone();
+    lock.lock();
+    alone_ = false;
+    changed_.notify_all();
+  }
+}
+
+/// Until somebody is to be let in.
+void SharedLoop::work_alone() {
+  while (!io_.stopped()) {
+    if (!busy_poll_) {
+      io_.run_one();
+    } else if (io_.poll_one() == 0) {
+      // With fewer cores than threads a spinning thread would keep the others from working.
+      std::this_thread::yield();
+    }
+    const std::lock_guard lock(mutex_);
+    if (has_guest()) return;
+  }
+}
+
+void SharedLoop::end() {
+  const std::lock_guard lock(mutex_);
+  ending_ = true;
+  changed_.notify_all();
+}
+
+bool SharedLoop::work_until(Time until, const std::function<bool()>& done) {
+  if (!let_in()) return false;
+  struct Visit {
+    SharedLoop& loop;
+    bool more = false;  // has come by now
+    ~Visit() { loop.leave(more); }
+  } visit{*this};
+  while (!done()) {
+    if (std::chrono::steady_clock::now() >= until) return true;
+    if (!busy_poll_) {
+      io_.run_one_until(until);
+    } else if (io_.poll_one() == 0) {
+      std::this_thread::yield();
+    }
+  }
+  visit.more = io_.poll_one() > 0;
+  return true;
+}
+
+bool SharedLoop::let_in() {
+  std::unique_lock lock(mutex_);
+  if (ending_) return false;
+  if (has_guest()) {
+    needed_ = true;
+    return false;
+  }
+  guest_ = std::this_thread::get_id();
+  if (alone_) {
+    boost::asio::post(io_, [] {});
+    changed_.wait(lock, [this] { return !alone_; });
+  }
+  return true;
+}
+
+void SharedLoop::leave(bool more) {
+  const std::lock_guard lock(mutex_);
+  guest_ = {};
+  left_ = std::chrono::steady_clock::now();
+  needed_ = needed_ || more;
+  if (rests_ || needed_) changed_.notify_all();
+}
+
+void SharedLoop::wake() {
+  const std::lock_guard lock(mutex_);
+  if (has_guest() && guest_ != std::this_thread::get_id()) boost::asio::post(io_, [] {});
+}
+
+}  // namespace tributary::tcp

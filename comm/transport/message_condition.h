@@ -1,0 +1,50 @@
+// A condition variable for what a transport's messages bring.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+
+#include "comm/transport/transport.h"
+#include "core/base/deadline.h"
+#include "core/interface/clock.h"
+#include "core/interface/condition.h"
+
+namespace tributary {
+
+/// Who waits for it does the transport's work where that lets him. Any thread may notify.
+class MessageCondition {
+ public:
+  explicit MessageCondition(Transport* transport = nullptr) : transport_(transport) {}
+  MessageCondition(const MessageCondition&) = delete;
+  MessageCondition& operator=(const MessageCondition&) = delete;
+
+  /// Of this transport from now on; null: it ends. Nobody waits meanwhile.
+  void use(Transport* transport) noexcept { transport_ = transport; }
+
+  void notify_all() {
+    changed_.notify_all();
+    if (Transport* transport = transport_) transport->wake();
+  }
+  /// Waits until `ready()`, which is asked with `lock` held, at most until `until`; returns
+  /// ready().
+  template <typename Ready>
+  bool wait_until(Clock& clock, std::unique_lock<std::mutex>& lock, Time until, Ready ready) {
+    Transport* const transport = transport_;
+    if (transport != nullptr && !ready() && clock.now() < until) {
+      lock.unlock();
+      const bool worked = transport->work_until(until, [&] {
+        const std::lock_guard again(*lock.mutex());
+        return ready();
+      });
+      lock.lock();
+      if (worked) return ready();
+    }
+    return clock.wait_until(changed_, lock, until, ready);
+  }
+
+ private:
+  Condition changed_;
+  std::atomic<Transport*> transport_;
+};
+
+}  // namespace tributary
