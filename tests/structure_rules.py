@@ -56,7 +56,7 @@ CLOCK_READERS = {
     "comm/local": "local_transport.cc thread_group.cc",
     "comm/mpi": "mpi_environment.cc mpi_support.cc",
     "comm/nccl": "nccl_communicator.cc",
-    "comm/tcp": "tcp_connection.cc",
+    "comm/tcp": "shared_loop.cc tcp_connection.cc",
     "comm/ucx": "ucx_connections.cc ucx_messages.cc ucx_transport.cc",
     "deploy/app/bench": "bench.cc collective_series.cc machine_peak.cc "
         "prepared_client.h step_case.cc timing.h unit_costs.cc",

@@ -192,15 +192,16 @@ class SharedBlocksRandom : public testing::TestWithParam<SharedCase> {
     Running& one = running_.at(id);
     const std::int64_t room = at(id).limit_tokens - at(id).length;
     if (!one.arrived || one.open > 0 || room == 0 || in_round_ != 0) return;
-    if (sequencer_.ledger().waiting().contains(id)) {
-      const StepItem item = next_item(at(id), 1);
-      ASSERT_EQ(code_of([&] { sequencer_.steps().open(std::span(&item, 1)); }),
-                ErrorCode::kUnavailable);
-      return;
-    }
     one.open =
         static_cast<std::int32_t>(dice_.between(1, std::min<std::int64_t>(room, kMaxStepTokens)));
     const StepItem item = next_item(at(id), one.open);
+    const auto end = static_cast<std::size_t>((at(id).length + one.open - 1) / kLeaf) + 1;
+    if (std::ranges::count(std::span(at(id).leaves).first(end), kNoWorker, &Leaf::owner) > 0) {
+      one.open = 0;
+      const auto refused = code_of([&] { sequencer_.steps().open(std::span(&item, 1)); });
+      ASSERT_EQ(refused, ErrorCode::kUnavailable);
+      return;
+    }
     sequencer_.steps().open(std::span(&item, 1));
     sequencer_.steps().order_round(std::span(&item, 1));
     one.step.clear();

@@ -25,6 +25,8 @@ class BeatWatch {
   void tick(Time now);
 
  private:
+  void judge(Time now);
+
   LeaderInbox& inbox_;
   Duration limit_;
   StallClock stalls_;

@@ -201,19 +201,6 @@ std::vector<LeaderInbox::Heard> LeaderInbox::heard(Time now) const {
   return heard;
 }
 
-void LeaderInbox::check_beats(Duration limit, Time now, Time awake_since) {
-  using std::chrono::duration_cast, std::chrono::milliseconds;
-  const auto workers = heard(now);
-  for (std::size_t r = 1; r < workers.size(); ++r) {
-    const Duration silent = std::min(workers[r].age, now - awake_since);
-    if (silent <= limit) continue;
-    post_lost(static_cast<int>(r), {ErrorCode::kWorkerFailed,
-                                    fmt::format("worker {} has been silent for {} ms, limit {} ms",
-                                                r, duration_cast<milliseconds>(silent).count(),
-                                                duration_cast<milliseconds>(limit).count())});
-  }
-}
-
 std::vector<LeaderInbox::Lost> LeaderInbox::lost() const {
   const std::lock_guard lock(mutex_);
   return lost_;

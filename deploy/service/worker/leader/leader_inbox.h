@@ -104,9 +104,6 @@ class LeaderInbox {
   };
   /// [worker].
   [[nodiscard]] std::vector<Heard> heard(Time now) const;
-  /// Posts the loss of each worker that is silent for longer than `limit`. Its silence counts from
-  /// `awake_since` at the earliest, when whoever calls this began to listen.
-  void check_beats(Duration limit, Time now, Time awake_since);
   /// The workers that were posted as lost and not taken.
   [[nodiscard]] std::vector<Lost> lost() const;
   /// `hear` is told of each loss when it is posted, on that thread. Set it before there are others.
