@@ -190,19 +190,18 @@ class SharedBlocksRandom : public testing::TestWithParam<SharedCase> {
   void open() {
     const SequenceId id = any();
     Running& one = running_.at(id);
-    const std::int64_t room = at(id).limit_tokens - at(id).length;
+    const Sequence& s = at(id);
+    const std::int64_t room = std::min<std::int64_t>(s.limit_tokens - s.length, kMaxStepTokens);
     if (!one.arrived || one.open > 0 || room == 0 || in_round_ != 0) return;
-    one.open =
-        static_cast<std::int32_t>(dice_.between(1, std::min<std::int64_t>(room, kMaxStepTokens)));
-    const StepItem item = next_item(at(id), one.open);
-    const auto end = static_cast<std::size_t>((at(id).length + one.open - 1) / kLeaf) + 1;
-    if (std::ranges::count(std::span(at(id).leaves).first(end), kNoWorker, &Leaf::owner) > 0) {
-      one.open = 0;
-      const auto refused = code_of([&] { sequencer_.steps().open(std::span(&item, 1)); });
-      ASSERT_EQ(refused, ErrorCode::kUnavailable);
+    const StepItem item = next_item(s, static_cast<std::int32_t>(dice_.between(1, room)));
+    const auto open = [&] { sequencer_.steps().open(std::span(&item, 1)); };
+    const auto end = static_cast<std::size_t>((s.length + item.tokens - 1) / kLeaf) + 1;
+    if (std::ranges::count(std::span(s.leaves).first(end), kNoWorker, &Leaf::owner) > 0) {
+      EXPECT_EQ(code_of(open), ErrorCode::kUnavailable);
       return;
     }
-    sequencer_.steps().open(std::span(&item, 1));
+    open();
+    one.open = item.tokens;
     sequencer_.steps().order_round(std::span(&item, 1));
     one.step.clear();
     for (std::int32_t i = 0; i < one.open; ++i) one.step.push_back(dice_.draw());

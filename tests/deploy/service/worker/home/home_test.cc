@@ -75,7 +75,10 @@ class HomeTest : public testing::Test {
                               payload.size());
   }
   static void arrive(const std::optional<Landing>& landing, std::byte value = {}) {
-    for (const auto piece : landing.value().pieces) std::ranges::fill(piece, value);
+    for (const auto piece : landing.value().pieces) {
+      std::ranges::fill(piece, value);
+      landing->inspect(piece);
+    }
     landing->done({});
   }
   /// What the leader has got.
