@@ -87,14 +87,17 @@ class Tier:
 
     def __init__(self, shape, transport, folder=None, flags=()):
         self.flags = list(flags)
-        serve = ["--transport", transport]
+        serve = ["--transport", transport.removesuffix("-shm")]
+        if transport.endswith("-shm"):
+            self.flags.append("--shared-memory")
         if transport == "tls":
             self.flags += ["--ca", f"{folder}/tls.pem"]
             serve = ["--tls-certificate", f"{folder}/tls.pem", "--tls-key", f"{folder}/tls.key",
                      "--ca", f"{folder}/tls.pem"]
         self.process = subprocess.Popen(
             [PROGRAM, "up", "--workers", "1", "--listen", "127.0.0.1:0", "--shape", shape,
-             "--kv-gib", "0.25", *serve, *flags], stdout=subprocess.PIPE, text=True)
+             "--kv-gib", "0.25", *serve,
+             *(flag for flag in self.flags if flag in ("--busy-poll", "--shared-memory"))], stdout=subprocess.PIPE, text=True)
         for line in self.process.stdout:
             found = re.search(r"https?://\S+:\d+", line)
             if found:
@@ -142,7 +145,7 @@ def main():
     parser.add_argument("--shape", default="deepseek-v3")
     parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--transports", default="auto",
-                        help="some of auto,tcp,tls,ucx, separated by commas")
+                        help="some of auto,tcp,tls,ucx,ucx-shm, separated by commas")
     options = parser.parse_args()
     transports = options.transports.split(",")
     print(f"{'':<12}{'sockets':>11}{'pool':>9}{'layer':>9}{'commit':>9}{'added':>9}{'ratio':>8}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The cost of the service: bench/service.sh [--rounds N] [--shape NAME] [--seconds S]
-# [--transports tcp,tls,ucx]. Builds, starts a tier of one worker, and measures a layer of a step and the
+# [--transports tcp,tls,ucx,ucx-shm]. Builds, starts a tier of one worker, and measures a layer of a step and the
 # pushing of rows, in turns with plain sockets and, for rows, UCX's own benchmark on the loopback
 # interface, and one transport in turns with another. Prints medians and ratios.
 set -euo pipefail

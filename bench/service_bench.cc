@@ -30,6 +30,7 @@ struct Options {
   std::string certificate_authority;  // PEM file; empty: the system's
   double seconds = 1;                 // per figure
   bool busy_poll = false;
+  bool shared_memory = false;
 };
 
 /// The median time of one call, in microseconds, over `seconds` of calls after a tenth for warm-up.
@@ -180,6 +181,7 @@ void run(const Options& options) {
   config.url = options.url;
   config.certificate_authority = options.certificate_authority;
   config.busy_poll = options.busy_poll;
+  config.shared_memory = options.shared_memory;
   TierClient client(config);
   SequenceHandle sequence = client.admit(request(kPageTokens - 1));
   const AttentionShape shape = sequence.shape;
@@ -222,6 +224,7 @@ int main(int argc, char** argv) {
   app.add_option("--ca", options.certificate_authority, "Certificates to trust");
   app.add_option("--seconds", options.seconds, "Of each figure")->check(CLI::Range(0.01, 1000.0));
   app.add_flag("--busy-poll", options.busy_poll, "Spin instead of sleeping");
+  app.add_flag("--shared-memory", options.shared_memory, "As the tier's workers");
   CLI11_PARSE(app, argc, argv);
   try {
     tributary::bench::run(options);

@@ -1,7 +1,6 @@
 // A condition variable for what a transport's messages bring.
 #pragma once
 
-#include <atomic>
 #include <mutex>
 
 #include "comm/transport/transport.h"
@@ -14,22 +13,27 @@ namespace tributary {
 /// Who waits for it does the transport's work where that lets him. Any thread may notify.
 class MessageCondition {
  public:
-  explicit MessageCondition(Transport* transport = nullptr) : transport_(transport) {}
+  MessageCondition() = default;
   MessageCondition(const MessageCondition&) = delete;
   MessageCondition& operator=(const MessageCondition&) = delete;
 
-  /// Of this transport from now on; null: it ends. Nobody waits meanwhile.
-  void use(Transport* transport) noexcept { transport_ = transport; }
+  /// Of this transport from now on; null: it ends, and nobody uses it any more when this returns.
+  /// Nobody waits meanwhile.
+  void use(Transport* transport) {
+    const std::lock_guard lock(mutex_);
+    transport_ = transport;
+  }
 
   void notify_all() {
     changed_.notify_all();
-    if (Transport* transport = transport_) transport->wake();
+    const std::lock_guard lock(mutex_);
+    if (transport_ != nullptr) transport_->wake();
   }
   /// Waits until `ready()`, which is asked with `lock` held, at most until `until`; returns
   /// ready().
   template <typename Ready>
   bool wait_until(Clock& clock, std::unique_lock<std::mutex>& lock, Time until, Ready ready) {
-    Transport* const transport = transport_;
+    Transport* const transport = this->transport();
     if (transport != nullptr && !ready() && clock.now() < until) {
       lock.unlock();
       const bool worked = transport->work_until(until, [&] {
@@ -43,8 +47,14 @@ class MessageCondition {
   }
 
  private:
+  [[nodiscard]] Transport* transport() {
+    const std::lock_guard lock(mutex_);
+    return transport_;
+  }
+
   Condition changed_;
-  std::atomic<Transport*> transport_;
+  std::mutex mutex_;
+  Transport* transport_ = nullptr;  // mutex_
 };
 
 }  // namespace tributary

@@ -27,6 +27,10 @@ WorkerOptions small_options() {
 class ServicePool::Channel final : public ControlChannel {
  public:
   explicit Channel(ServicePool& pool) : pool_(pool) {}
+  ~Channel() override {
+    const std::lock_guard lock(pool_.ending_);
+    pool_.handlers_ = {};
+  }
   void tell(const FromPool& word) override {
     {
       const std::lock_guard lock(pool_.mutex_);
@@ -77,8 +81,10 @@ ServicePool::~ServicePool() {
 }
 
 void ServicePool::stop() {
-  // If the pool has failed, its handlers are gone.
-  if (end_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) handlers_.terminate();
+  {
+    const std::lock_guard lock(ending_);
+    if (handlers_.terminate) handlers_.terminate();  // a pool that has failed has none
+  }
   const Status status = wait_end();
   status.throw_if_error();
 }
