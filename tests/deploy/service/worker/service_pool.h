@@ -67,7 +67,7 @@ class ServicePool {
   std::condition_variable changed_;
   std::deque<FromPool> words_;
   RegisterPool card_;
-  std::mutex ending_;             // while the pool is asked to end, or its channel ends
+  std::mutex ending_;  // while the pool is asked to end, or its channel ends
   ControlLinkHandlers handlers_;
   std::atomic<std::uint64_t> last_request_ = 0;
   std::atomic<std::uint64_t> last_id_ = std::uint64_t{7} << 32;
