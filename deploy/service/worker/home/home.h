@@ -54,8 +54,7 @@ class Home {
   /// Checks the rows of an item's tokens, and the positions that these select.
   [[nodiscard]] Status check_input(const HomeRequest& request, std::size_t item) const;
   /// `crc`: of what has landed.
-  void landed(const std::shared_ptr<HomeRequest>& request, std::uint32_t crc,
-              const Status& status);
+  void landed(const std::shared_ptr<HomeRequest>& request, std::uint32_t crc, const Status& status);
   void refuse(PeerId peer, const wire::LayerRequest& request, const Status& status);
   /// One reason for each item.
   void refuse(PeerId peer, const wire::LayerRequest& request, const std::vector<Verdict>& reasons);
