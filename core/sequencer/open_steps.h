@@ -41,9 +41,9 @@ class OpenSteps {
   [[nodiscard]] std::int32_t open_tokens(SequenceId id) const;
   /// Throws kFailedPrecondition for a sequence that is in an open step.
   void check_not_open(SequenceId id) const;
-  void check_owners(const Sequence& s, std::int64_t length) const;
 
  private:
+  void check_owners(const Sequence& s, std::int64_t length) const;
   void check_commit(SequenceId id, std::int32_t accepted) const;
   void withdraw(SequenceId id);
   void grow(const Sequence& s, std::int64_t length);
