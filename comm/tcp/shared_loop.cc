@@ -1,5 +1,6 @@
 #include "comm/tcp/shared_loop.h"
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <chrono>
 
@@ -45,29 +46,35 @@ void SharedLoop::end() {
 }
 
 bool SharedLoop::work_until(Time until, const std::function<bool()>& done) {
-  if (!let_in()) return false;
-  struct Visit {
-    SharedLoop& loop;
-    bool more = false;  // has come by now
-    ~Visit() { loop.leave(more); }
-  } visit{*this};
+  if (!let_in(until)) return false;
   while (!done()) {
-    if (std::chrono::steady_clock::now() >= until) return true;
-    if (!busy_poll_) {
-      io_.run_one_until(until);
-    } else if (io_.poll_one() == 0) {
-      std::this_thread::yield();
+    const Time now = std::chrono::steady_clock::now();
+    if (now >= until || io_.stopped()) {
+      leave(false);
+      return true;
     }
+    work_as_guest(until - now);
   }
-  visit.more = io_.poll_one() > 0;
+  leave(io_.poll_one() > 0);
   return true;
 }
 
-bool SharedLoop::let_in() {
+/// An exception of a handler ends the process, as on the own thread: the guest could not mend it.
+void SharedLoop::work_as_guest(Duration most) noexcept {
+  // epoll waits for whole milliseconds.
+  const auto whole = std::chrono::floor<std::chrono::milliseconds>(most);
+  if (!busy_poll_ && whole.count() > 0) {
+    io_.run_one_for(whole);
+  } else if (io_.poll_one() == 0) {
+    std::this_thread::yield();
+  }
+}
+
+bool SharedLoop::let_in(Time until) {
   std::unique_lock lock(mutex_);
   if (ending_) return false;
   if (has_guest()) {
-    needed_ = true;
+    awaited_ = std::max(awaited_, until);
     return false;
   }
   guest_ = std::this_thread::get_id();
@@ -82,7 +89,7 @@ void SharedLoop::leave(bool more) {
   const std::lock_guard lock(mutex_);
   guest_ = {};
   left_ = std::chrono::steady_clock::now();
-  needed_ = needed_ || more;
+  needed_ = needed_ || more || left_ < awaited_;
   if (rests_ || needed_) changed_.notify_all();
 }
 

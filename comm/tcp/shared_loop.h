@@ -14,7 +14,7 @@ namespace tributary::tcp {
 /// One thread at a time runs it: the own thread, or a guest. A guest that leaves will probably be
 /// back soon: the own thread leaves the place to it for kAbsence, so that one that comes again and
 /// again wakes nobody. It takes over at once where there is more work when the guest leaves, or
-/// another one wanted to be let in meanwhile.
+/// another one waits that was not let in.
 class SharedLoop {
  public:
   SharedLoop(boost::asio::io_context& io, bool busy_poll) : io_(io), busy_poll_(busy_poll) {}
@@ -31,10 +31,11 @@ class SharedLoop {
   static constexpr std::chrono::milliseconds kAbsence{2};
 
  private:
-  [[nodiscard]] bool let_in();
+  [[nodiscard]] bool let_in(Time until);
   void leave(bool more);
   [[nodiscard]] bool has_guest() const { return guest_ != std::thread::id(); }
   void work_alone();
+  void work_as_guest(Duration most) noexcept;
 
   boost::asio::io_context& io_;
   const bool busy_poll_;
@@ -45,7 +46,8 @@ class SharedLoop {
   bool rests_ = false;     // the own thread waits until there is no guest
   bool needed_ = false;    // the own thread is to take over at once
   bool ending_ = false;
-  Time left_{};  // the last guest
+  Time awaited_{};  // until when somebody waits who was not let in
+  Time left_{};     // the last guest
 };
 
 }  // namespace tributary::tcp

@@ -28,10 +28,9 @@ class TcpTransport final : public Transport {
         address_(peers_.address()),
         work_(io_.get().get_executor()),
         loop_(io_.get(), config_.busy_poll),
-        thread_([this] {
-          peers_.start();
-          loop_.run();
-        }) {}
+        thread_([this] { loop_.run(); }) {
+    asio::post(io_.get(), [this] { peers_.start(); });
+  }
 
   /// The thread ends when every operation has returned.
   ~TcpTransport() override {

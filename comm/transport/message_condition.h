@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "comm/transport/transport.h"
+#include "core/base/awake_wait.h"
 #include "core/base/deadline.h"
 #include "core/interface/clock.h"
 #include "core/interface/condition.h"
@@ -44,6 +45,17 @@ class MessageCondition {
       if (worked) return ready();
     }
     return clock.wait_until(changed_, lock, until, ready);
+  }
+  /// As above, at most until `patience` is over.
+  template <typename Ready>
+  bool wait_until(Clock& clock, std::unique_lock<std::mutex>& lock, AwakeWait patience,
+                  Ready ready) {
+    while (!ready()) {
+      const Time now = clock.now();
+      if (patience.over(now)) return false;
+      static_cast<void>(wait_until(clock, lock, patience.next_look(now), ready));
+    }
+    return true;
   }
 
  private:

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <mutex>
 
+#include "comm/transport/message_condition.h"
 #include "core/base/deadline.h"
 #include "core/interface/clock.h"
-#include "core/interface/condition.h"
 
 namespace tributary {
 
@@ -14,11 +14,13 @@ class ByteBudget {
  public:
   ByteBudget(std::size_t max_bytes, Clock& clock) : max_bytes_(max_bytes), clock_(clock) {}
 
+  /// Whose messages give bytes back; null: it ends.
+  void work_with(Transport* transport) { room_.use(transport); }
   /// Waits for room; a request larger than the whole bound goes alone. Returns false at the
   /// deadline.
   [[nodiscard]] bool take(std::size_t bytes, Deadline deadline) {
     std::unique_lock lock(mutex_);
-    const bool room = clock_.wait_until(room_, lock, deadline.when(), [&] {
+    const bool room = room_.wait_until(clock_, lock, deadline.when(), [&] {
       return taken_ == 0 || (bytes <= max_bytes_ && taken_ <= max_bytes_ - bytes);
     });
     if (room) taken_ += bytes;
@@ -36,7 +38,7 @@ class ByteBudget {
   const std::size_t max_bytes_;
   Clock& clock_;
   std::mutex mutex_;
-  Condition room_;
+  MessageCondition room_;
   std::size_t taken_ = 0;
 };
 

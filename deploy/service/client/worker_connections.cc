@@ -58,6 +58,7 @@ WorkerConnections::WorkerConnections(const TransportConfig& config,
       tell_(std::move(tell)),
       owner_(make_transport(config, *this)) {
   transport_ = owner_.get();  // nothing is called before the first connect()
+  budget_.work_with(transport_);
 }
 
 WorkerConnections::~WorkerConnections() {

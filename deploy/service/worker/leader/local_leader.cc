@@ -6,8 +6,8 @@
 #include <mutex>
 #include <utility>
 
+#include "comm/transport/message_condition.h"
 #include "core/base/error.h"
-#include "core/interface/condition.h"
 #include "deploy/service/protocol/dispatch_message.h"
 
 namespace tributary {
@@ -19,7 +19,7 @@ constexpr const char* kBehind = "the pool's leader is behind";
 struct Leaving {
   std::vector<std::byte> order;
   std::mutex mutex;
-  Condition changed;
+  MessageCondition changed;
   std::size_t left = 0;  // workers, under the mutex
 };
 
@@ -117,6 +117,7 @@ void LocalLeader::lost(const Peers::Peer& peer, const Status& reason) {
 Status LocalLeader::send(std::span<const std::byte> order, Deadline deadline) {
   const auto leaving = std::make_shared<Leaving>();
   leaving->order.assign(order.begin(), order.end());
+  leaving->changed.use(transport_);
   std::size_t sent = 0;
   for (std::size_t r = 1; r < slots_.size(); ++r) {
     Slot& to = slots_[r];
@@ -132,7 +133,7 @@ Status LocalLeader::send(std::span<const std::byte> order, Deadline deadline) {
   std::unique_lock lock(leaving->mutex);
   const auto left = [&] { return leaving->left == sent; };
   const AwakeWait patience(deadline, clock_.now());
-  if (clock_.wait_until(leaving->changed, lock, patience, left)) return {};
+  if (leaving->changed.wait_until(clock_, lock, patience, left)) return {};
   return {ErrorCode::kDeadlineExceeded, "an order has not left: a worker does not read"};
 }
 

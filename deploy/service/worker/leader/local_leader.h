@@ -31,7 +31,10 @@ class LocalLeader final : public LeaderPort {
   void post(ToLeader message) override {
     std::visit([this](auto& word) { take(0, std::move(word)); }, message);
   }
-  void work_with(Transport* transport) override { inbox_.work_with(transport); }
+  void work_with(Transport* transport) override {
+    transport_ = transport;
+    inbox_.work_with(transport);
+  }
   void join(PeerId peer, const wire::Join& join, Time now) override;
   [[nodiscard]] std::optional<Landing> receive(const Peers::Peer& from, wire::MessageType type,
                                                std::span<const std::byte> header,
@@ -84,6 +87,7 @@ class LocalLeader final : public LeaderPort {
   Relays& relays_;
   LeaderInbox& inbox_;
   Clock& clock_;
+  std::atomic<Transport*> transport_ = nullptr;
   std::vector<Slot> slots_;  // by rank
   std::mutex mutex_;
   Accusations accusations_;  // mutex_
