@@ -64,7 +64,8 @@ struct Landing {
   std::function<void(std::span<const std::byte>)> inspect = {};
 };
 
-/// Called on the transport's own thread, one call at a time. Must neither block nor throw.
+/// Called on the transport's thread, one call at a time: its own, or one that does its work
+/// (Transport::work_until). Must neither block nor throw.
 class TransportHandler {
  public:
   virtual ~TransportHandler() = default;
