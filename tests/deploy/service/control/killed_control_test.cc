@@ -38,7 +38,7 @@ class KilledAtAMessage {
       for (Client& client : clients_) ask(client);
     }
     const int messages = tier_.messages() - first_;
-    tier_.pass(seconds(5));  // their keys
+    tier_.pass(seconds(5));  // the pool registers, and says which keys it holds
     for (Client& client : clients_) ask(client);
     tier_.pass(milliseconds(10));
     check();
