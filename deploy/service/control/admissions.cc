@@ -165,12 +165,23 @@ void Admissions::admit(const AdmitRequest& request, Done done) {
     return;
   }
   try {
+    check_parent(request.parent.id);
     pending->pools = pools_to_ask(registry_, request);
   } catch (const Error& error) {
     finish(pending, refusal(error.code(), error.what()));
     return;
   }
   ask_next(pending);
+}
+
+/// A sequence to begin with, if any.
+void Admissions::check_parent(SequenceId id) const {
+  if (id == 0 || registry_.pool_of(id) != nullptr || registry_.end_of(id)) return;
+  if (!registry_.may_be_registered(id, start_, clock_.now())) return;
+  fail(ErrorCode::kUnavailable,
+       "fork of sequence {}: not known to this control plane, which has just started; its pool may "
+       "still register",
+       id);
 }
 
 void Admissions::ask_next(const std::shared_ptr<Pending>& pending) {

@@ -74,6 +74,7 @@ class Admissions {
 
   /// True if the key answers the request, now or later.
   bool answer_by_key(const AdmitRequest& request, Done& done);
+  void check_parent(SequenceId id) const;
   void ask_next(const std::shared_ptr<Pending>& pending);
   void take(const std::shared_ptr<Pending>& pending, const std::string& pool, SequenceId id,
             const PoolReply& reply);

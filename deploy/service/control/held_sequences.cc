@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "deploy/service/protocol/patience.h"
 
 namespace tributary {
 namespace {
@@ -34,8 +33,7 @@ HeldSequences::HeldSequences(const Clock& clock, PoolRegistry& registry,
       start_(clock.now()) {}
 
 void HeldSequences::fail_unknown(SequenceId id) const {
-  const bool of_another = id >> 32 > 0 && !registry_.ids().gave(id);
-  if (of_another && clock_.now() < std::max(start_ + kSettleTime, registry_.expected_until())) {
+  if (registry_.may_be_registered(id, start_, clock_.now())) {
     fail(ErrorCode::kUnavailable,
          "sequence {}: not known to this control plane, which has just started; its pool may still "
          "register",

@@ -11,6 +11,7 @@
 #include "core/base/limits.h"
 #include "core/placement/placement.h"
 #include "deploy/service/control/run_name.h"
+#include "deploy/service/protocol/patience.h"
 
 namespace tributary {
 std::string_view pool_state_name(PoolState state) noexcept {
@@ -173,6 +174,11 @@ void PoolRegistry::end_all(Pool& pool, SequenceEnd reason, Time now) {
     note_end(now);
   }
   pool.sequences.clear();
+}
+
+bool PoolRegistry::may_be_registered(SequenceId id, Time start, Time now) const {
+  const bool of_another = id >> 32 > 0 && !ids_.gave(id);
+  return of_another && now < std::max(start + kSettleTime, expected_until_);
 }
 
 void PoolRegistry::heartbeat(const std::string& name, Heartbeat heartbeat, Time now) {

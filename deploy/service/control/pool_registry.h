@@ -91,7 +91,9 @@ class PoolRegistry {
   /// The pool is saying which sequences it holds, in many messages: until then no sequence of this
   /// run, and none that is not known, has ended.
   void expect(const RegisterPool& about, Time until);
-  [[nodiscard]] Time expected_until() const noexcept { return expected_until_; }
+  /// Whether a pool that has not registered since the `start` of this control plane may hold a
+  /// sequence that is not known.
+  [[nodiscard]] bool may_be_registered(SequenceId id, Time start, Time now) const;
   /// Throws kMalformedInput if it reports other workers than the registration.
   void heartbeat(const std::string& name, Heartbeat heartbeat, Time now);
   void set_draining(const std::string& name, bool draining, Time now);

@@ -194,6 +194,20 @@ TEST(ControlSimulation, OneKeyIsOneSequenceAcrossARestartOfTheControlPlane) {
   EXPECT_GT(tier.admitted(small()).sequence.id, id);
 }
 
+TEST(ControlSimulation, AForkWaitsForThePoolOfItsParentAfterARestart) {
+  Pools tier;
+  AdmitRequest fork = small();
+  fork.parent = {.id = tier.admitted(small()).sequence.id, .epoch = 1, .length = 1};
+  EXPECT_TRUE(tier.admitted(fork).status.ok());
+  tier.restart_control(1004);
+  EXPECT_EQ(tier.admitted(fork).status.code(), ErrorCode::kUnavailable) << "it may still register";
+  tier.pass(kPoolRetry);
+  EXPECT_TRUE(tier.admitted(fork).status.ok());
+  tier.free(fork.parent.id, "a");
+  tier.pass(kSoon);
+  EXPECT_EQ(tier.admitted(fork).status.code(), ErrorCode::kNotFound);
+}
+
 TEST(ControlSimulation, ARestartedControlPlaneWaitsForPoolsForItsSettlingTime) {
   Pools tier;
   const SequenceId id = tier.admitted(small()).sequence.id;
