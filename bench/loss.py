@@ -108,7 +108,7 @@ class Control:
         with open(self.log, "a") as output:
             self.process = subprocess.Popen(self.command, stdout=output, stderr=output)
 
-    def kill(self):
+    def kill_and_start(self):
         self.process.kill()
         self.process.wait()
         self.start()
@@ -194,7 +194,7 @@ def lose(options, dice, victim, spread, drained, restart, control):
     until("it decodes", lambda: metric("tributary_tokens_total") > tokens + 20)
     if drained:
         post(drained + "drain")
-    killing = threading.Timer(dice.uniform(0, 3), control.kill if control else lambda: None)
+    killing = threading.Timer(dice.uniform(0, 3), control.kill_and_start if control else lambda: None)
     killing.start()
     full = fill_within(dice.uniform(0.6, 2.5))  # a heartbeat at least
     assert run.poll() is None, "it has ended before the loss"

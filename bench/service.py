@@ -89,6 +89,7 @@ class Tier:
         self.flags = list(flags)
         serve = ["--transport", transport.removesuffix("-shm")]
         if transport.endswith("-shm"):
+            serve.append("--shared-memory")
             self.flags.append("--shared-memory")
         if transport == "tls":
             self.flags += ["--ca", f"{folder}/tls.pem"]
@@ -96,8 +97,7 @@ class Tier:
                      "--ca", f"{folder}/tls.pem"]
         self.process = subprocess.Popen(
             [PROGRAM, "up", "--workers", "1", "--listen", "127.0.0.1:0", "--shape", shape,
-             "--kv-gib", "0.25", *serve,
-             *(flag for flag in self.flags if flag in ("--busy-poll", "--shared-memory"))], stdout=subprocess.PIPE, text=True)
+             "--kv-gib", "0.25", *serve, *flags], stdout=subprocess.PIPE, text=True)
         for line in self.process.stdout:
             found = re.search(r"https?://\S+:\d+", line)
             if found:

@@ -198,8 +198,8 @@ class Transport {
 
   /// For a thread that waits for a message: does the transport's work, the handler's calls among
   /// it, until `done()` or `until`; so no other thread has to wake for the message, nor wake this
-  /// one. done() is asked after each piece of work, and after wake(). Returns false at once where
-  /// others do the work: the thread is to wait for them.
+  /// one. done() is asked after each piece of work, and after wake(); it must not throw. Returns
+  /// false at once where others do the work: the thread is to wait for them.
   [[nodiscard]] virtual bool work_until(Time /*until*/, const std::function<bool()>& /*done*/) {
     return false;
   }

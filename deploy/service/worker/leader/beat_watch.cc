@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <string>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -29,12 +31,10 @@ void BeatWatch::judge(Time now) {
   for (std::size_t r = 1; r < workers.size(); ++r) {
     const Duration silent = std::min(workers[r].age, now - stalls_.awake_since());
     if (silent <= limit_) continue;
-    inbox_.post_lost(
-        static_cast<int>(r),
-        {ErrorCode::kWorkerFailed, fmt::format("worker {} has been silent for {} ms, limit "
-                                               "{} ms",
-                                               r, duration_cast<milliseconds>(silent).count(),
-                                               duration_cast<milliseconds>(limit_).count())});
+    std::string why = fmt::format("worker {} has been silent for {} ms, limit {} ms", r,
+                                  duration_cast<milliseconds>(silent).count(),
+                                  duration_cast<milliseconds>(limit_).count());
+    inbox_.post_lost(static_cast<int>(r), {ErrorCode::kWorkerFailed, std::move(why)});
   }
 }
 
