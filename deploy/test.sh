@@ -47,9 +47,10 @@ usage() {
   cat <<'TEXT'
 Usage: deploy/test.sh [--quick] [--long] [--only STAGE]...
   --quick        the stages release and ctest alone, with the unit tests: a developer's check
-  --long         before something is called done: also the tests of real processes with the label
-                 long; fuzz for 60 s a target instead of 5, from another seed each time; clang-tidy
-                 in depth, on tests and benchmarks too
+  --long         before something is called done: also the tests with the label long (more real
+                 processes; what nvcc says of the GPU kernels, which it compiles once more); fuzz
+                 for 60 s a target instead of 5, from another seed each time; clang-tidy in depth,
+                 on tests and benchmarks too
   --only STAGE   this stage alone; may be given several times
 
 Stages:
