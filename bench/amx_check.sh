@@ -3,7 +3,7 @@
 # Builds, compares 10^8 random tiles of the processor with emulated ones, runs every test of the CPU
 # kernels and of pools on both, and measures: attention, products and a step of a layer beside the
 # machine's peaks, beside the other instruction sets and beside PyTorch and oneDNN's brgemm (PYTHON,
-# or what bench/peer_torch.sh installs). Writes
+# or what bench/peers.sh installs). Writes
 # the results to bench/results/PROCESSOR-DATE.txt. Once built it ends within 10 minutes: each part
 # has a limit, and --budget prints them, their sum, and nothing else. --rehearse does the same on a
 # machine without AMX, with the emulation in the tiles' place and whatever instruction set is best:
@@ -108,7 +108,7 @@ limits() {
   check build 1800 bash -c build_all
   if [[ -n $python ]]; then
     peers=(--python "$python")
-  elif flags=$(bench/peer_torch.sh); then
+  elif flags=$(bench/peers.sh); then
     read -ra peers <<<"$flags"
   else
     peers=()
@@ -126,10 +126,10 @@ limits() {
     check pools "${limit_s[pools]}" "$tests/deploy/pool/pool_test" --gtest_filter='PoolBits*'
     check golden "${limit_s[golden]}" bash -c golden
     limits sets "attention by instruction set" --threads 1 --heads 128,16,4,1 --parts sets
-    limits peers "PyTorch and oneDNN's brgemm, 128 heads" \
-      --threads 1 --heads 128 --parts peers "${peers[@]}"
-    limits few-heads-peers "PyTorch and oneDNN's brgemm, 16 heads" \
-      --threads 1 --heads 16 --parts peers "${peers[@]}"
+    limits peers "the peers, 128 heads" \
+      --threads 1 --heads 128 --lengths 32768 --parts peers "${peers[@]}"
+    limits few-heads-peers "the peers, 16 heads" \
+      --threads 1 --heads 16 --lengths 32768 --parts peers "${peers[@]}"
     limits two-threads "two threads" --threads 1,2 --heads 128,16 --lengths 4096 --parts heads
     limits step "a step of a layer by instruction set, products with weights" \
       --threads 1 --parts steps,weights

@@ -1,7 +1,7 @@
 // Absorbed MLA decode as SGLang computes it on CPUs (decode_attention_mla of its kernels), with all
 // heads in one block: 256 rows at a time are packed in pairs, both products are oneDNN's brgemm as
 // PyTorch exports it, softmax runs over the block's scores. A peer of bench/cpu_limits; built by
-// bench/peer_torch.sh against an installed PyTorch, whose headers it does not need.
+// bench/peers.sh against an installed PyTorch, whose headers it does not need.
 //
 // Reads lines `heads length threads repetitions sequences` and answers each with the seconds of the
 // best of the repetitions. Prints `ready VERSION` first, after a comparison with float64.

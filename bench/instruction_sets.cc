@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -11,7 +12,6 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/decode_batches.h"
 #include "deploy/app/bench/decode_case.h"
 #include "kernels/cpu/cpu_backend.h"
 
@@ -20,6 +20,12 @@ namespace {
 
 // A set is slower than another only beyond the noise of a measurement.
 constexpr double kNoise = 0.97;
+
+struct Batch {
+  int sequences = 1;
+  int length = 0;  // tokens of each
+};
+constexpr std::array kBatches{Batch{1, 4096}, Batch{4, 8192}, Batch{1, 32768}, Batch{1, 131072}};
 
 /// The sets that a table may choose between.
 std::vector<std::string_view> candidates() {

@@ -1,18 +1,21 @@
-// Alternates between ours and a peer: the best of a few calls each, with a calibration before and
-// after. Rounds with a low calibration are dropped. The result is the median ratio of the others.
+// Alternates between ours and a peer: the best of a few calls each, with a calibration after both.
+// Turns with a low calibration are dropped. The result is the median ratio of the others.
 #include "bench/peer_comparison.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <functional>
 #include <limits>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "bench/calibrated.h"
-#include "bench/decode_batches.h"
 #include "bench/mla_step.h"
 #include "bench/peer.h"
 #include "deploy/app/bench/decode_case.h"
@@ -21,107 +24,141 @@
 namespace tributary::bench {
 namespace {
 
-constexpr int kCalls = 3;
-constexpr std::size_t kRounds = 5;
-constexpr int kMostRounds = 20;
-// No round begins after it: a batch that a peer is slow with must not take the whole run.
+constexpr std::size_t kTurns = 10;
+constexpr std::size_t kLeastTurns = 3;
+constexpr int kMostTurns = 40;
+// No turn begins after it, but for the least: a batch that a peer is slow with must not take the
+// whole run.
 constexpr double kMostSeconds = 12;
+// Of a turn's calls the best counts, of as many as take this long.
+constexpr double kTurnSeconds = 0.1;
+constexpr int kMostCalls = 3;
 
 struct Turns {
   std::vector<double> ours, theirs, ratios;  // seconds of a call, theirs over ours
-  int rounds = 0;
+  int taken = 0;
 };
 
-/// `ours` and the peer's answer to `line`, in turn.
+/// `ours` and the peer's answer to `line`, to which the number of calls is added, in turn.
 Turns take_turns(Machine& machine, const std::function<void()>& ours, Peer& peer,
-                 const std::string& line) {
-  const auto best_of_ours = [&] {
+                 const std::function<std::string(int calls)>& line) {
+  const auto best_of_ours = [&](int calls) {
     double best = std::numeric_limits<double>::infinity();
-    for (int call = 0; call < kCalls; ++call) {
+    for (int call = 0; call < calls; ++call) {
       const double start = seconds_now(Clock::kWall);
       ours();
       best = std::min(best, seconds_now(Clock::kWall) - start);
     }
     return best;
   };
+  ours();  // a first call is not like the next ones; the peer makes its own
+  (void)peer.ask(line(1));
+  const int calls = std::clamp(static_cast<int>(kTurnSeconds / best_of_ours(1)), 1, kMostCalls);
   Turns turns;
   const double begin = seconds_now(Clock::kWall);
-  for (; turns.rounds < kMostRounds && turns.ratios.size() < 2 * kRounds; ++turns.rounds) {
-    if (seconds_now(Clock::kWall) - begin > kMostSeconds) break;
-    std::array<double, 2> own{};
-    std::array<double, 2> other{};
+  for (; turns.taken < kMostTurns && turns.ratios.size() < kTurns; ++turns.taken) {
+    if (turns.taken >= static_cast<int>(kLeastTurns) &&
+        seconds_now(Clock::kWall) - begin > kMostSeconds) {
+      break;
+    }
+    const double own = best_of_ours(calls);
     bool calm = machine.undisturbed();
-    for (std::size_t turn = 0; turn < own.size(); ++turn) {
-      own.at(turn) = best_of_ours();
-      calm = machine.undisturbed() && calm;
-      other.at(turn) = peer.ask(line);
-      calm = machine.undisturbed() && calm;
-    }
+    const double other = peer.ask(line(calls));
+    calm = machine.undisturbed() && calm;
     if (!calm) continue;
-    for (std::size_t turn = 0; turn < own.size(); ++turn) {
-      turns.ours.push_back(own.at(turn));
-      turns.theirs.push_back(other.at(turn));
-      turns.ratios.push_back(other.at(turn) / own.at(turn));
-    }
+    turns.ours.push_back(own);
+    turns.theirs.push_back(other);
+    turns.ratios.push_back(other / own);
   }
   return turns;
 }
 
-/// `figure` of a call's seconds, in `unit`.
-void print_ratio(const std::string& what, const Turns& turns, std::string_view unit,
-                 const std::function<double(double)>& figure) {
-  fmt::print("{}: ", what);
-  if (turns.ratios.empty()) {
-    fmt::print("all {} rounds were disturbed\n", turns.rounds);
-    return;
+struct Rival {
+  std::string_view name;
+  Peer peer;
+};
+
+/// Those that start; prints their versions, and the names of the others.
+std::vector<Rival> start_peers(const PeerPrograms& programs) {
+  struct Candidate {
+    std::string_view name;
+    const std::string& program;
+    const char* script;
+  };
+  std::vector<Rival> rivals;
+  for (const Candidate& candidate :
+       {Candidate{"PyTorch", programs.python, TRIBUTARY_PEERS "/torch_peer.py"},
+        Candidate{"vLLM", programs.vllm, TRIBUTARY_PEERS "/vllm_peer.py"},
+        Candidate{"ggml", programs.ggml, TRIBUTARY_PEERS "/ggml_peer.py"},
+        Candidate{"brgemm", programs.brgemm, ""}}) {
+    auto peer =
+        candidate.program.empty() ? std::nullopt : Peer::start(candidate.program, candidate.script);
+    fmt::print("{}: {}\n", candidate.name,
+               peer                        ? peer->version()
+               : candidate.program.empty() ? "no program given"
+                                           : "NOT COMPARED, does not start: " + candidate.program);
+    if (peer) rivals.push_back({candidate.name, std::move(*peer)});
   }
-  fmt::print("{:6.1f} {}, peer {:6.1f}: {:.2f} x faster  ({} rounds, {} dropped)\n",
-             figure(median(turns.ours)), unit, figure(median(turns.theirs)), median(turns.ratios),
-             turns.ratios.size() / 2,
-             static_cast<std::size_t>(turns.rounds) - turns.ratios.size() / 2);
+  return rivals;
 }
 
-void compare(Machine& machine, Backend& backend, Peer& peer, int heads, const Batch& batch) {
-  const std::vector<int> lengths(static_cast<std::size_t>(batch.sequences), batch.length);
+void compare(Machine& machine, Backend& backend, std::vector<Rival>& rivals, int heads,
+             int sequences, int length) {
+  const std::vector<int> lengths(static_cast<std::size_t>(sequences), length);
   DecodeCase decode(backend, heads, 1, lengths);
   const auto attend = [&] {
     decode.attend();
     decode.merge();
   };
-  const Turns turns = take_turns(machine, attend, peer,
-                                 fmt::format("{} {} {} {} {}", heads, batch.length,
-                                             machine.threads(), kCalls, batch.sequences));
-  print_ratio(fmt::format("{:3} heads, {} x {:6} rows", heads, batch.sequences, batch.length),
-              turns, "GFLOP/s", [&](double seconds) { return decode.gflop() / seconds; });
+  std::vector<double> ours;
+  std::string ratios;
+  for (Rival& rival : rivals) {
+    const Turns turns = take_turns(machine, attend, rival.peer, [&](int calls) {
+      return fmt::format("{} {} {} {} {}", heads, length, machine.threads(), calls, sequences);
+    });
+    ours.insert(ours.end(), turns.ours.begin(), turns.ours.end());
+    ratios += turns.ratios.empty()
+                  ? fmt::format("; {} disturbed", rival.name)
+                  : fmt::format("; {} {:.2f} ({} of {} turns)", rival.name, median(turns.ratios),
+                                turns.ratios.size(), turns.taken);
+  }
+  const std::string what = fmt::format("{:3} heads, {} x {:6} rows", heads, sequences, length);
+  if (ours.empty()) {
+    fmt::print("{}: all turns were disturbed\n", what);
+    return;
+  }
+  const double rate = decode.gflop() / median(ours);
+  const double read = decode.gigabytes() / median(ours);
+  fmt::print("{}: {:6.1f} GFLOP/s, {:3.0f}% of peak, {:3.0f}% of read{}\n", what, rate,
+             100 * rate / machine.peak_gflops(), 100 * read / machine.read_gb_s(), ratios);
 }
 
 }  // namespace
 
-void compare_with_peers(Machine& machine, Backend& backend, std::span<const int> heads_counts,
-                        const PeerPrograms& programs) {
-  struct Candidate {
-    const char* what;
-    const std::string& program;
-    const char* script;
-    const char* missing;
+void limit_peers_to(std::string_view set) {
+  struct Limit {
+    std::string_view set;
+    const char *aten, *one_dnn;
   };
-  for (const Candidate& candidate :
-       {Candidate{"PyTorch, bf16 through oneDNN, the better of two forms", programs.python,
-                  TRIBUTARY_PEER, "has no PyTorch (package python3-torch)"},
-        Candidate{"SGLang's algorithm on oneDNN's brgemm, all heads in one block", programs.brgemm,
-                  "", "does not start (bench/peer_torch.sh builds it)"}}) {
-    fmt::print("\n{}; {} thread(s), wall time:\n", candidate.what, machine.threads());
-    auto peer =
-        candidate.program.empty() ? std::nullopt : Peer::start(candidate.program, candidate.script);
-    if (!peer) {
-      fmt::print("No peer: {} {}.\n", candidate.program.empty() ? "none given" : candidate.program,
-                 candidate.missing);
-      continue;
-    }
-    fmt::print("{}\n", peer->version());
-    for (const int heads : {128, 16}) {
-      if (std::ranges::find(heads_counts, heads) == heads_counts.end()) continue;
-      for (const Batch& batch : kBatches) compare(machine, backend, *peer, heads, batch);
+  for (const Limit& limit : {Limit{"AVX3", "avx512", "AVX512_CORE"}, Limit{"AVX2", "avx2", "AVX2"},
+                             Limit{"SSE4", "default", "SSE41"}}) {
+    if (limit.set != set) continue;
+    (void)setenv("ATEN_CPU_CAPABILITY", limit.aten, 1);
+    (void)setenv("ONEDNN_MAX_CPU_ISA", limit.one_dnn, 1);
+  }
+}
+
+void compare_with_peers(Machine& machine, Backend& backend, std::span<const int> heads_counts,
+                        std::span<const int> lengths, const PeerPrograms& programs) {
+  fmt::print("\nA peer's time over ours (above 1: ours is faster), {} thread(s), wall time:\n",
+             machine.threads());
+  std::vector<Rival> rivals = start_peers(programs);
+  if (rivals.empty()) return;
+  for (const int heads : heads_counts) {
+    for (const int sequences : {1, 8}) {
+      for (const int length : lengths) {
+        compare(machine, backend, rivals, heads, sequences, length);
+      }
     }
   }
 }
@@ -130,7 +167,7 @@ void compare_layers(Machine& machine, Backend& backend, const std::string& pytho
   constexpr int kLength = 1024;
   fmt::print("\nOne layer of DeepSeek-V3, {} rows, PyTorch in bf16, {} thread(s), wall time:\n",
              kLength, machine.threads());
-  auto peer = Peer::start(python, TRIBUTARY_PEER);
+  auto peer = Peer::start(python, TRIBUTARY_PEERS "/torch_peer.py");
   if (!peer) {
     fmt::print("No peer: {} has no PyTorch (package python3-torch).\n", python);
     return;
@@ -140,9 +177,16 @@ void compare_layers(Machine& machine, Backend& backend, const std::string& pytho
     MlaStep step(backend, batch, kLength, Clock::kWall);
     const Turns turns = take_turns(
         machine, [&] { step.run(); }, *peer,
-        fmt::format("layer {} {} {} {}", kLength, machine.threads(), kCalls, batch));
-    print_ratio(fmt::format("batch {:2}", batch), turns, "ms",
-                [](double seconds) { return 1e3 * seconds; });
+        [&](int calls) {
+          return fmt::format("layer {} {} {} {}", kLength, machine.threads(), calls, batch);
+        });
+    if (turns.ratios.empty()) {
+      fmt::print("batch {:2}: all {} turns were disturbed\n", batch, turns.taken);
+      continue;
+    }
+    fmt::print("batch {:2}: {:6.1f} ms, peer {:6.1f}: {:.2f} x faster  ({} of {} turns)\n", batch,
+               1e3 * median(turns.ours), 1e3 * median(turns.theirs), median(turns.ratios),
+               turns.ratios.size(), turns.taken);
   }
 }
 

@@ -1,18 +1,12 @@
-# Absorbed MLA decode in PyTorch, bf16 through oneDNN: the peer of bench/cpu_limits.
-#
-# Reads lines `heads length threads repetitions sequences` and answers each with the seconds of one
-# call, for the faster of two forms: all rows of the cache at once, or 4096 at a time. Both fold heads
-# into rows; the sequences of a batch have rows of their own, one after the other. A line
-# `layer length threads repetitions sequences` asks for a whole layer of DeepSeek-V3, a token for each
-# sequence. Prints `ready VERSION` first and exits at the end of its input.
-import sys
-import time
-
+# Absorbed MLA decode in PyTorch, bf16 through oneDNN: a peer of bench/cpu_limits (peer_lines.py says
+# how it is asked). Two forms: all rows of the cache at once, or 4096 at a time; both fold heads into
+# rows. `layer` is a whole layer of DeepSeek-V3, a token for each sequence.
 import torch
 
-RANK, ROPE = 512, 64
+import peer_lines
+from peer_lines import RANK, ROPE, SCALE
+
 HIDDEN, HEADS, Q_RANK, NOPE, VALUE = 7168, 128, 1536, 128, 128  # DeepSeek-V3
-SCALE = 0.0417
 
 
 def whole(query, cache):
@@ -74,44 +68,21 @@ class Layer:
         return functional.linear(values.flatten(1), self.o_proj)
 
 
-def seconds(form, batch, repetitions):
-    best = float("inf")
-    for repetition in range(repetitions + 1):
-        start = time.perf_counter()
-        for arguments in batch:
-            form(*arguments)
-        if repetition > 0:
-            best = min(best, time.perf_counter() - start)
-    return best
-
-
 def version():
     capability = getattr(torch.backends.cpu, "get_cpu_capability", lambda: "unknown")()
     one_dnn = [part.strip() for part in torch.__config__.show().splitlines() if "MKL-DNN" in part]
     return f"PyTorch {torch.__version__}, {' '.join(one_dnn)[:100]}, {capability}"
 
 
-def main():
-    torch.manual_seed(1)
-    print("ready", version(), flush=True)
-    cases = {}
-    for line in sys.stdin:
-        heads, *numbers = line.split()
-        length, threads, repetitions, sequences = map(int, numbers)
-        torch.set_num_threads(threads)
-        case = heads, length, sequences
-        if case not in cases:
-            cases.clear()
-            cases[case] = Layer(sequences, length) if heads == "layer" else [
-                (torch.randn(int(heads), RANK + ROPE).bfloat16(),
-                 torch.randn(length, RANK + ROPE).bfloat16()) for _ in range(sequences)]
-        with torch.no_grad():
-            if heads == "layer":
-                print(seconds(cases[case], [()], repetitions), flush=True)
-                continue
-            print(min(seconds(form, cases[case], repetitions) for form in (whole, blocked)),
-                  flush=True)
+def forms_of(case):
+    if case.what == "layer":
+        return [Layer(case.sequences, case.length)]
+    batch = [(torch.randn(int(case.what), RANK + ROPE).bfloat16(),
+              torch.randn(case.length, RANK + ROPE).bfloat16()) for _ in range(case.sequences)]
+    return [lambda form=form: [form(*sequence) for sequence in batch] for form in (whole, blocked)]
 
 
 if __name__ == "__main__":
-    main()
+    torch.manual_seed(1)
+    with torch.no_grad():
+        peer_lines.answer(version(), torch.set_num_threads, forms_of)
