@@ -8,7 +8,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 # Stage, limit in seconds, what it does. The limits bound a hang, on the slowest machine too.
 stages=(
   "release|1800|build with optimisation, warnings as errors, all but the unit tests of asan"
-  "ctest|1800|kernels, bits and real processes, in the release build"
+  "ctest|3600|kernels, bits and real processes, in the release build"
   "python|1200|the Python package: a wheel, tested in an environment of its own"
   "format|60|clang-format on every source, bash -n on every script"
   "tidy|2400|clang-tidy on the sources that changed since they passed"
@@ -258,7 +258,7 @@ for name in ${only[@]+"${only[@]}"}; do
     exit 2
   }
 done
-[[ $long == no ]] || limits_s[fuzz]=$((limits_s[fuzz] + 600)) limits_s[ctest]=3600 limits_s[python]=2400 \
+[[ $long == no ]] || limits_s[fuzz]=$((limits_s[fuzz] + 600)) limits_s[ctest]=7200 limits_s[python]=2400 \
   limits_s[vllm]=$((limits_s[vllm] + 2400))
 [[ $quick == no ]] || only+=(release ctest)
 ((${#only[@]})) && selected=" ${only[*]} " || selected=$usual
