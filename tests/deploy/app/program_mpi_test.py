@@ -202,8 +202,10 @@ class Rank(Case):
             result = process.wait()
             # mpirun does not wait for those that it has killed.
             wait_until(lambda: not process.rank_pids(), "no rank is left behind")
-        self.assertEqual(result.stdout, "", "a report of a run that failed")
-        self.assertFalse(path.exists(), "a report of a run that failed")
+        # Survivors go on, and mpirun's SIGTERM ends them in order: there may be a report of that.
+        self.assertRegex(result.stdout, r"\A(PARTIAL: ended by SIGTERM|\Z)")
+        if path.exists():
+            self.assertTrue(json.loads(path.read_text())["partial"])
         return result
 
     def check_survivors(self, result):
