@@ -11,7 +11,7 @@ import tempfile
 import urllib.parse
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from program import LIMIT_S, Process, free_ports, wait_until  # noqa: E402
+from program import LIMIT_S, Process, Screen, free_ports, wait_until  # noqa: E402, F401
 
 # For tests that wait for the end of leases: of clients that live too, which must not be held up for
 # as long.
@@ -40,14 +40,15 @@ class Answer:
 
 
 class Service:
-    """One long-running process whose output goes to a file."""
+    """One long-running process whose output goes to a file, or what it says of its work to a screen."""
 
-    def __init__(self, arguments, ranks=0, mpirun=()):
+    def __init__(self, arguments, ranks=0, mpirun=(), screen=None):
         self.log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")
-        self.process = Process(arguments, ranks, mpirun=mpirun, output=self.log)
+        self.process = Process(arguments, ranks, mpirun=mpirun, output=self.log, screen=screen)
 
     def output(self):
-        return pathlib.Path(self.log.name).read_text(errors="replace")
+        shown = self.process.screen.shown() if self.process.screen else ""
+        return pathlib.Path(self.log.name).read_text(errors="replace") + shown
 
     def alive(self):
         return self.process.popen.poll() is None
@@ -56,7 +57,10 @@ class Service:
         self.process.popen.send_signal(number)
 
     def wait(self, limit_s=LIMIT_S):
-        return self.process.popen.wait(limit_s)
+        status = self.process.popen.wait(limit_s)
+        if self.process.screen:
+            self.process.screen.finish()
+        return status
 
     def pids(self):
         return self.process.rank_pids()
