@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-# The measurements of bench/service.sh: a tier with its client, plain sockets, and ucx_perftest, in
-# turns.
+# The measurements of bench/service.sh: a tier with its client, and plain sockets, in turns.
 import argparse
 import json
 import os
@@ -17,33 +16,6 @@ BENCH = os.environ.get("TRIBUTARY_SERVICE_BENCH", "build/release/bench/service_b
 LIMIT_S = 120
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def perftest(test, size, count, mode):
-    """The figures of the last line of ucx_perftest between two processes over TCP."""
-    port = str(free_port())
-    options = ["-p", port, "-t", test, "-s", str(size), "-n", str(count), "-w", str(count // 10),
-               "-f", "-E", mode]
-    environment = {**os.environ, "UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"}
-    with subprocess.Popen(["ucx_perftest", *options], env=environment,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
-        try:
-            for _ in range(50):
-                client = subprocess.run(["ucx_perftest", "127.0.0.1", *options], text=True,
-                                        env=environment, capture_output=True, timeout=LIMIT_S)
-                figures = re.findall(r"^ +(\d+(?: +[\d.]+)+)$", client.stdout, re.MULTILINE)
-                if figures:
-                    return [float(figure) for figure in figures[-1].split()]
-                time.sleep(0.1)  # the server does not listen yet
-        finally:
-            server.kill()
-    raise SystemExit(f"ucx_perftest {test}: {client.stdout}{client.stderr}")
-
-
 def receive(connection, into, spin):
     view = memoryview(into)
     while view:
@@ -57,7 +29,7 @@ def receive(connection, into, spin):
     return True
 
 
-def sockets_us(sent, answered, mode):
+def sockets_us(sent, answered, mode, times):
     """The median time in which plain sockets move `sent` bytes to a process and `answered` back."""
     spin = mode == "poll"
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -69,17 +41,17 @@ def sockets_us(sent, answered, mode):
             while receive(connection, data, spin):
                 connection.sendall(answer)
             os._exit(0)
-        times = []
+        taken = []
         with socket.create_connection(server.getsockname()) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             data, answer = bytes(sent), bytearray(answered)
-            for _ in range(3000):
+            for _ in range(times):
                 begin = time.perf_counter()
                 connection.sendall(data)
                 receive(connection, answer, spin)
-                times.append((time.perf_counter() - begin) * 1e6)
+                taken.append((time.perf_counter() - begin) * 1e6)
         os.waitpid(child, 0)
-    return statistics.median(times)
+    return statistics.median(taken)
 
 
 class Tier:
@@ -128,8 +100,9 @@ def make_certificate(folder):
 
 
 def row(ours, mode):
-    ping = sockets_us(ours["input_bytes"], ours["output_bytes"], mode)
-    bandwidth = perftest("ucp_am_bw", 4 << 20, 300, mode)[5] * (1 << 20)
+    ping = sockets_us(ours["input_bytes"], ours["output_bytes"], mode, 3000)
+    # A push is answered when its rows are where they belong.
+    bandwidth = ours["push_bytes"] / sockets_us(ours["push_bytes"], 64, mode, 100) * 1e6
     added = ours["layer_us"] - ours["pool_round_us"]
     return [ping, ours["pool_round_us"], ours["layer_us"], ours["commit_us"], added, added / ping,
             ours["ingest_bytes_per_s"] / 1e9, bandwidth / 1e9,
@@ -149,7 +122,7 @@ def main():
     options = parser.parse_args()
     transports = options.transports.split(",")
     print(f"{'':<12}{'sockets':>11}{'pool':>9}{'layer':>9}{'commit':>9}{'added':>9}{'ratio':>8}"
-          f"{'ingest':>10}{'ucx':>10}{'share':>8}"
+          f"{'ingest':>10}{'sockets':>10}{'share':>8}"
           f"{'pull':>8}{'/ingest':>9}{'pushes':>8}{'pulls':>8}")
     print(f"{'':<12}{'us':>11}{'us':>9}{'us':>9}{'us':>9}{'us':>9}{'':>8}{'GB/s':>10}{'GB/s':>10}{'':>8}"
           f"{'GB/s':>8}{'':>9}{'x layer':>8}{'x layer':>8}")

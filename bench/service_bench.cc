@@ -208,10 +208,10 @@ void run(const Options& options) {
       "\"layer_alone_us\": {:.2f}, \"layer_alone_p99_us\": {:.2f}, "
       "\"layer_beside_pushes_us\": {:.2f}, \"layer_beside_pushes_p99_us\": {:.2f}, "
       "\"layer_beside_pulls_us\": {:.2f}, \"layer_beside_pulls_p99_us\": {:.2f}, "
-      "\"input_bytes\": {}, \"output_bytes\": {}}}\n",
+      "\"input_bytes\": {}, \"output_bytes\": {}, \"push_bytes\": {}}}\n",
       layer_us, commit_us, pool_round_us(shape, options.seconds), rates.push, rates.pull,
       median(alone), p99(alone), median(pushes), p99(pushes), median(pulls), p99(pulls),
-      input.size(), output.size() * sizeof(float));
+      input.size(), output.size() * sizeof(float), rows_of(shape, kLongPrompt).size());
 }
 
 }  // namespace
