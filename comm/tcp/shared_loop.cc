@@ -5,6 +5,13 @@
 #include <chrono>
 
 namespace tributary::tcp {
+namespace {
+
+/// As many handlers are called by a guest that leaves; where more are ready, the own thread takes
+/// over at once.
+constexpr int kLastHandlers = 4;
+
+}  // namespace
 
 void SharedLoop::run() {
   std::unique_lock lock(mutex_);
@@ -12,8 +19,11 @@ void SharedLoop::run() {
     rests_ = true;
     changed_.wait(lock, [this] { return !has_guest(); });
     rests_ = false;
-    changed_.wait_until(lock, left_ + kAbsence,
-                        [this] { return needed_ || ending_ || has_guest(); });
+    const auto called = [this] { return needed_ || ending_ || has_guest(); };
+    // Guests may have come and gone meanwhile.
+    while (!called() && std::chrono::steady_clock::now() < left_ + kAbsence) {
+      changed_.wait_until(lock, left_ + kAbsence, called);
+    }
     if (has_guest()) continue;
     needed_ = false;
     alone_ = true;
@@ -55,7 +65,10 @@ bool SharedLoop::work_until(Time until, const std::function<bool()>& done) {
     }
     work_as_guest(until - now);
   }
-  leave(io_.poll_one() > 0);
+  // What is ready besides is mostly an event of bytes that were read already.
+  int ready = 0;
+  while (ready < kLastHandlers && io_.poll_one() > 0) ++ready;
+  leave(ready == kLastHandlers);
   return true;
 }
 

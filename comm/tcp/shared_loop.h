@@ -13,8 +13,8 @@ namespace tributary::tcp {
 
 /// One thread at a time runs it: the own thread, or a guest. A guest that leaves will probably be
 /// back soon: the own thread leaves the place to it for kAbsence, so that one that comes again and
-/// again wakes nobody. It takes over at once where there is more work when the guest leaves, or
-/// another one waits that was not let in.
+/// again wakes nobody. It takes over at once where much is ready when the guest leaves, or another
+/// one waits that was not let in.
 class SharedLoop {
  public:
   SharedLoop(boost::asio::io_context& io, bool busy_poll) : io_(io), busy_poll_(busy_poll) {}

@@ -87,6 +87,28 @@ TEST_P(SharedLoopTest, AGuestIsAskedAfterEachPieceOfWork) {
   EXPECT_TRUE(loop_.work_until(later(), [&] { return done; }));
 }
 
+TEST_P(SharedLoopTest, AGuestThatLeavesCallsWhatIsReadyButNotAllOfMuch) {
+  for (const int pieces : {2, 100}) {
+    std::atomic<int> by_guest = 0;
+    std::atomic<int> run = 0;
+    EXPECT_TRUE(loop_.work_until(later(), [&] {
+      for (int i = 0; i < pieces; ++i) {
+        asio::post(io_, [&] {
+          if (std::this_thread::get_id() != own_.get_id()) ++by_guest;
+          ++run;
+        });
+      }
+      return true;
+    }));
+    while (run < pieces) std::this_thread::yield();
+    if (pieces == 2) {
+      EXPECT_EQ(by_guest, pieces) << "nobody else wakes for it";
+    } else {
+      EXPECT_LT(by_guest, pieces) << "the own thread takes over";
+    }
+  }
+}
+
 TEST_P(SharedLoopTest, AGuestLeavesWhenItsTimeIsOver) {
   EXPECT_TRUE(loop_.work_until(std::chrono::steady_clock::now() + std::chrono::milliseconds(1),
                                [] { return false; }));
