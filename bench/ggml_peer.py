@@ -69,9 +69,9 @@ class Graph:
 
     def tensor(self, values):
         kind = {numpy.dtype(numpy.float32): F32, numpy.dtype(numpy.float16): F16}[values.dtype]
+        values = numpy.ascontiguousarray(values)
         made = base.ggml_new_tensor_2d(self.context, kind, values.shape[1], values.shape[0])
-        ctypes.memmove(base.ggml_get_data(made), numpy.ascontiguousarray(values).ctypes.data,
-                       values.nbytes)
+        ctypes.memmove(base.ggml_get_data(made), values.ctypes.data, values.nbytes)
         return made
 
     def flash(self, query, rows, tokens):
