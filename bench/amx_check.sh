@@ -2,12 +2,12 @@
 # Everything that needs a processor with AMX: bench/amx_check.sh [--rehearse | --budget] [PYTHON].
 # Builds, compares 10^8 random tiles of the processor with emulated ones, runs every test of the CPU
 # kernels and of pools on both, and measures: attention, products and a step of a layer beside the
-# machine's peaks, beside the other instruction sets and beside PyTorch and oneDNN's brgemm (PYTHON,
-# or what bench/peers.sh installs). Writes
-# the results to bench/results/PROCESSOR-DATE.txt. Once built it ends within 10 minutes: each part
-# has a limit, and --budget prints them, their sum, and nothing else. --rehearse does the same on a
-# machine without AMX, with the emulation in the tiles' place and whatever instruction set is best:
-# it shows that the script works, and writes to build/amx_check.txt.
+# machine's peaks, beside the other instruction sets and beside other kernels (the PyTorch of PYTHON,
+# or what bench/peers.sh finds and installs). Writes the results to
+# bench/results/PROCESSOR-DATE.txt. Once built it ends within 10 minutes: each part has a limit, and
+# --budget prints them, their sum, and nothing else. --rehearse does the same on a machine without
+# AMX, with the emulation in the tiles' place and whatever instruction set is best: it shows that the
+# script works, and writes to build/amx_check.txt.
 # Status 0: all passed; 1: some did not; 2: wrong flags; 3: no AMX here, nothing was done.
 set -euo pipefail
 # shellcheck source=deploy/common.sh

@@ -22,7 +22,8 @@ class InitParams(ctypes.Structure):  # struct ggml_init_params
 def library(begin):
     """The wheel's library whose name begins so; what it needs has to be loaded before."""
     files = importlib.metadata.files("pywhispercpp")
-    path = next(file for file in files if file.name.startswith(begin) and ".libs" in str(file.parent))
+    path = next(file for file in files
+                if file.name.startswith(begin) and ".libs" in str(file.parent))
     return ctypes.CDLL(str(path.locate()), ctypes.RTLD_GLOBAL)
 
 

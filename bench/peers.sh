@@ -42,10 +42,11 @@ install_ggml() {
   pip_install numpy
   pip_install --no-deps pywhispercpp
 }
-# peer NAME FLAG PROGRAM TEST [FUNCTION]: its flag where the test passes, once it was installed.
+# peer NAME FLAG PROGRAM TEST [FUNCTION]: its flag where the test passes, if need be after the
+# function has installed it. All that these print goes to the log: the flags alone are printed here.
 peer() {
   local name=$1 flag=$2 program=$3 test=$4 make=${5-false}
-  if $test 2>/dev/null || { $make && $test; } >>"$folder.log" 2>&1; then
+  if { $test || { $make && $test; }; } >>"$folder.log" 2>&1; then
     flags+=("$flag" "$program")
   else
     echo "peers: no $name, see $folder.log" >&2

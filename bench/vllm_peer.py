@@ -49,7 +49,8 @@ def check():
     for sequence in range(2):
         rows = cache[block_table[sequence]].flatten(0, 1)[:100].double()
         weights = torch.softmax(query[sequence].double() @ rows.T * SCALE, dim=-1)
-        torch.testing.assert_close(out[sequence].double(), weights @ rows[:, :RANK], atol=0.03, rtol=0.03)
+        torch.testing.assert_close(out[sequence].double(), weights @ rows[:, :RANK],
+                                   atol=0.03, rtol=0.03)
 
 
 def forms_of(case):

@@ -14,7 +14,8 @@ import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from tier import LEASE_MS, Screen, Service, Tier, wait_until  # noqa: E402
+from tier import LEASE_MS, Service, Tier, wait_until  # noqa: E402
+from program import Screen  # noqa: E402
 
 
 def digest(text):

@@ -11,7 +11,7 @@ import tempfile
 import urllib.parse
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from program import LIMIT_S, Process, Screen, free_ports, wait_until  # noqa: E402, F401
+from program import LIMIT_S, Process, free_ports, wait_until  # noqa: E402
 
 # For tests that wait for the end of leases: of clients that live too, which must not be held up for
 # as long.
@@ -40,7 +40,7 @@ class Answer:
 
 
 class Service:
-    """One long-running process whose output goes to a file, or what it says of its work to a screen."""
+    """One long-running process whose output goes to a file, and its stderr to a screen if it has one."""
 
     def __init__(self, arguments, ranks=0, mpirun=(), screen=None):
         self.log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")
